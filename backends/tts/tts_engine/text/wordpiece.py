@@ -1,0 +1,58 @@
+"""Wordpieces of a sentence for the prosody BERT, with the place of each word's first piece."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from tts_engine.text.sentence import Sentence
+
+
+class WordpieceError(ValueError):
+    """The vocabulary cannot be used; the message says why."""
+
+
+@dataclass(frozen=True)
+class WordpieceEncoding:
+    """`input_ids`: [CLS] pieces [SEP]; `first_piece[w]`: the position in `input_ids` of word w's first piece."""
+
+    input_ids: list[int]
+    first_piece: list[int]
+
+
+class WordpieceEncoder:
+    """WordPiece of Hugging Face `tokenizers`, read from a `tokenizer.json` with [CLS] and [SEP].
+
+    `max_length` bounds `input_ids`; words that do not fit point at [SEP] (no such sentence leaves the segmenter
+    with BERT's usual 512).
+    """
+
+    def __init__(self, path: Path, max_length: int = 512) -> None:
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises plain Exception
+            raise WordpieceError(f"{path} is not a tokenizer.json of the tokenizers library ({error})") from error
+        cls, sep = self._tokenizer.token_to_id("[CLS]"), self._tokenizer.token_to_id("[SEP]")
+        if cls is None or sep is None:
+            raise WordpieceError(f"{path} has no [CLS] and [SEP] tokens: it is not a BERT vocabulary")
+        self._cls, self._sep, self._max_length = cls, sep, max_length
+
+    @property
+    def vocabulary_size(self) -> int:
+        return int(self._tokenizer.get_vocab_size())
+
+    def encode(self, sentence: Sentence) -> WordpieceEncoding:
+        """Words are split beforehand, each followed by its punctuation as a word of its own."""
+        pieces: list[str] = []
+        first_of: list[int] = []  # index into `pieces` of each word
+        for word in sentence.words:
+            first_of.append(len(pieces))
+            pieces += (word.text, *word.punctuation)
+        encoded = self._tokenizer.encode(pieces, is_pretokenized=True, add_special_tokens=False)
+        ids = [self._cls, *encoded.ids[: self._max_length - 2], self._sep]
+        first_seen: dict[int, int] = {}
+        for position, piece in enumerate(encoded.word_ids[: self._max_length - 2], start=1):
+            first_seen.setdefault(piece, position)
+        return WordpieceEncoding(ids, [first_seen.get(index, len(ids) - 1) for index in first_of])
