@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from tts_engine.text.normalizer import Normalizer
@@ -16,7 +17,8 @@ class TextFrontend:
     """Normalises, segments and phonemizes; one per process, safe to call from several threads.
 
     `phonemes`: the voice's symbol table, to which every symbol is mapped (None: keep espeak's own).
-    `wordpiece_path`: a Hugging Face `tokenizer.json`; needed for `encode` only. Raises `PhonemizerError`, `WordpieceError`.
+    `wordpiece_path`: a Hugging Face `tokenizer.json`; needed for `encode` only.
+    Raises `PhonemizerError`, `WordpieceError`.
     """
 
     def __init__(self, phonemes: list[str] | None = None, wordpiece_path: Path | None = None) -> None:
@@ -28,12 +30,14 @@ class TextFrontend:
 
     def sentences(self, text: str) -> list[Sentence]:
         """Sentences of any text, in order; empty where nothing in it can be spoken. Never raises on a str."""
-        found: list[Sentence] = []
+        return list(self.iterate(text))
+
+    def iterate(self, text: str) -> Iterator[Sentence]:
+        """The same one by one: a long text's first sentence is there before its last is read."""
         for segment in self._segmenter.segments(self._normalizer.clean(text)):
             pieces = list(split_words(self._words(self._normalizer.normalize(segment))))
             for index, piece in enumerate(pieces):
-                found.append(Sentence(*closed(piece, goes_on=index + 1 < len(pieces))))
-        return found
+                yield Sentence(*closed(piece, goes_on=index + 1 < len(pieces)))
 
     def encode(self, sentence: Sentence) -> WordpieceEncoding:
         """Wordpieces of a sentence and where each word's first one is. Raises `WordpieceError` without a vocabulary."""

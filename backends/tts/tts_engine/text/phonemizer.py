@@ -18,8 +18,8 @@ from functools import lru_cache
 
 from tts_engine.text.symbols import UNKNOWN, simplified
 
-# espeak names the letter where a word is meant.
-USUAL_FORMS: dict[str, tuple[str, ...]] = {"a": ("ə",)}
+# espeak names the letter where the article is meant; the normaliser writes the letter's name "ay".
+USUAL_FORMS: dict[str, tuple[str, ...]] = {"a": ("ə",), "ay": ("ˈeɪ",)}
 MAX_WORD_LETTERS = 32  # a longer one is cut by the tokenizer; here only a guard
 CACHE_WORDS = 65_536
 _PHONE_SEPARATOR = "|"

@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Iterator
 
+from tts_engine.text.english import CONJUNCTIONS
 from tts_engine.text.sentence import Word, spoken_text
 
 with warnings.catch_warnings():
@@ -19,9 +20,6 @@ with warnings.catch_warnings():
 WINDOW_CHARS = 1_000
 MAX_CHARS = 220  # about 13 s of speech
 MAX_SYMBOLS = 180
-CONJUNCTIONS = frozenset(
-    "and but or nor so yet because although though while when where which who that if unless until since as".split()
-)
 _BREAKS = re.compile(r"[.?!]\s+\S|[\n\r]")
 
 
@@ -32,7 +30,7 @@ class Segmenter:
         self._segmenter = pysbd.Segmenter(language="en", clean=False)
 
     def segments(self, text: str) -> Iterator[str]:
-        """Sentences of `text`, none empty, none longer than `WINDOW_CHARS`; line breaks end a sentence only if doubled."""
+        """Sentences of `text`, none empty, none over `WINDOW_CHARS`; an empty line ends a sentence."""
         for paragraph in re.split(r"\n\s*\n", text):
             yield from self._paragraph(" ".join(paragraph.split()))
 

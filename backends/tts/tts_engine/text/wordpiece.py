@@ -54,5 +54,6 @@ class WordpieceEncoder:
         ids = [self._cls, *encoded.ids[: self._max_length - 2], self._sep]
         first_seen: dict[int, int] = {}
         for position, piece in enumerate(encoded.word_ids[: self._max_length - 2], start=1):
+            assert piece is not None  # only special tokens belong to no word
             first_seen.setdefault(piece, position)
         return WordpieceEncoding(ids, [first_seen.get(index, len(ids) - 1) for index in first_of])
