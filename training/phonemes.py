@@ -10,11 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from pathlib import Path
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "backends" / "tts"))
 
 from tts_engine.text.phonemizer import inventory
 from tts_engine.text.symbols import symbol_table
