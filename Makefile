@@ -1,0 +1,87 @@
+# Everything from nothing: each target first makes what it needs, and does nothing twice.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3.11
+VENV := .venv
+PY := $(VENV)/bin/python
+# Stamps live in the environment they describe: deleting .venv undoes them.
+READY := $(VENV)/.ready
+TEACHER := $(VENV)/.teacher
+VOICE := model_repository/tts/1/voice.json
+override export TEXT := $(if $(value TEXT),$(value TEXT),The birch canoe slid on the smooth planks.)
+ARGS ?=
+
+# $(call debian,PACKAGES): installs them when root, otherwise says what to type. Used only where something is missing.
+debian = { if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
+	then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) >/dev/null; \
+	else echo "This needs $(1): run 'sudo apt-get install $(1)', then this command again." >&2; exit 1; fi; }
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: $(READY) ## Make .venv with everything pinned (installs python3.11-venv, libpython3.11 where missing)
+
+$(READY): pyproject.toml client/pyproject.toml
+	@command -v $(PYTHON) >/dev/null || $(call debian,python3.11)
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(call debian,python3.11-venv)
+	@$(PYTHON) -c 'import ctypes; ctypes.CDLL("libpython3.11.so.1.0")' 2>/dev/null || $(call debian,libpython3.11)
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install -q -e '.[serve,client,export,train,evaluate,dev]' -e client
+	@touch $@
+
+# The teacher (flite, voice rms) and WordNet's word lists: only training and evaluation need them.
+$(TEACHER): $(READY)
+	@$(PY) -c 'import ctypes; ctypes.CDLL("libflite.so.1")' 2>/dev/null || $(call debian,flite libflite1)
+	@test -f /usr/share/wordnet/index.noun || $(call debian,wordnet-base)
+	@touch $@
+
+.PHONY: train
+train: $(TEACHER) ## Train the voice: corpus, codec, language model, prosody (hours; resumes where it stopped)
+	$(PY) -m training.corpus
+	$(PY) -m training.codec
+	$(PY) -m training.lm
+	$(PY) -m training.prosody
+
+.PHONY: export
+export: $(VOICE) ## Turn checkpoints/ into the served voice (ONNX), each graph held to torch by a parity gate
+
+$(VOICE): $(wildcard checkpoints/rms/*/*) $(shell find export -name '*.py') | $(READY)
+	$(PY) -m export
+	@touch $@
+
+.PHONY: serve
+serve: $(VOICE) ## Serve the voice with tritonserver (ARGS="--help" shows ports and knobs)
+	$(PY) -m backends.launcher $(ARGS)
+
+.PHONY: speak
+speak: $(VOICE) ## Speak TEXT="…" through a server of its own into out.wav, and print the latencies
+	@$(PY) -m backends.launcher.speak "$$TEXT" -o out.wav
+
+.PHONY: test
+test: $(READY) ## Run every test, the real server's too
+	$(PY) -m pytest $(ARGS)
+
+.PHONY: bench
+bench: $(VOICE) ## Measure the engine, in process and through Triton; writes results/engine.json
+	$(PY) -m tests.benchmarks.engine $(ARGS)
+
+.PHONY: evaluate
+evaluate: $(VOICE) $(TEACHER) ## Judge teacher, codec and voice by word error rate; writes results/quality.json
+	$(PY) -m training.evaluate $(ARGS)
+
+.PHONY: lint
+lint: $(READY) ## ruff and mypy
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+.PHONY: clean
+clean: ## Remove what make made, but for data/ (the training corpus) and checkpoints/
+	rm -rf $(VENV) build client/build *.egg-info client/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis out.wav
+	find model_repository/tts/1 -mindepth 1 ! -name .gitkeep -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
