@@ -2,9 +2,10 @@
 
     python -m training.prosody --make-wordpiece     # once: checkpoints/rms/prosody/wordpiece.json
     python -m training.prosody                      # resumes from data/prosody/last.pt when it is there
-    python -m training.prosody --bert DIR           # start from any BERT (config.json, model.safetensors, wordpiece.json)
+    python -m training.prosody --bert DIR           # start from a BERT (its wordpiece.json = tokenizer.json)
 
-Every word gets three labels (prosodic word, phonological phrase, intonational phrase ends here), read at its first wordpiece.
+Every word gets three labels, read at its first wordpiece: a prosodic word, a phonological phrase, an intonational
+phrase ends here (incremental TTS, 2.1.1).
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from training.wordpiece import make_wordpiece
 
 LEVEL_NAMES = ("prosodic word", "phonological phrase", "intonational phrase")
 HELD_OUT = 500  # rows at the manifest's start; the LM's held-out utterances are among them
-# Corpus texts are short and served sentences may not be: some examples are several texts on end.
-JOINED_SHARE, MAX_JOINED, MAX_PIECES = 0.4, 8, 250
+# Corpus texts are short and served sentences may not be: examples are as long as drawn here, of several texts on end.
+SHORTEST, LONGEST, MAX_PIECES = 4, 200, 250
+MEAN_PIECES = 12  # of a text, about
 WARMUP_STEPS = 100
 NO_LABEL = -1
 
@@ -65,14 +67,17 @@ def load_examples(manifest: Path, frontend: TextFrontend) -> list[Example]:
     return made
 
 
-def draw(examples: list[Example], batch: int, random: np.random.Generator) -> list[Example]:
-    """`batch` examples, some of them several joined."""
+def draw(examples: list[Example], budget: int, random: np.random.Generator) -> list[Example]:
+    """Examples of like length, about `budget` pieces together; each is one text or as many as its length takes."""
+    wanted = float(np.exp(random.uniform(np.log(SHORTEST), np.log(LONGEST))))
     drawn = []
-    for _ in range(batch):
-        count = int(random.integers(2, MAX_JOINED + 1)) if random.random() < JOINED_SHARE else 1
-        parts = [examples[i] for i in random.integers(0, len(examples), count)]
-        while len(parts) > 1 and sum(len(part.pieces) for part in parts) > MAX_PIECES:
-            parts.pop()
+    for _ in range(max(1, int(budget / max(wanted, MEAN_PIECES)))):
+        parts = [examples[random.integers(len(examples))]]
+        while (size := sum(len(part.pieces) for part in parts)) < wanted:
+            more = examples[random.integers(len(examples))]
+            if size + len(more.pieces) > MAX_PIECES:
+                break
+            parts.append(more)
         drawn.append(
             Example(*(np.concatenate(kind) for kind in zip(*((p.pieces, p.labels) for p in parts), strict=True)))
         )
@@ -138,7 +143,7 @@ def train(args: argparse.Namespace) -> ProsodyBert:
     progress = tqdm(initial=done, total=args.steps, desc="prosody", unit="step", mininterval=2)
     for step in range(done, args.steps):
         torch.manual_seed(args.seed * 1_000_003 + step)  # dropout, too, is the same after a resume
-        batch = collate(draw(trained, args.batch, np.random.default_rng((args.seed, step))), ends)
+        batch = collate(draw(trained, args.budget, np.random.default_rng((args.seed, step))), ends)
         ids, mask, labels = (tensor.to(args.device) for tensor in batch)
         for group in optimiser.param_groups:
             group["lr"] = args.rate * min((step + 1) / WARMUP_STEPS, 1.02 - step / args.steps, 1.0)
@@ -177,7 +182,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("checkpoints/rms/prosody"))
     parser.add_argument("--bert", type=Path, help="directory of a BERT to start from (default: from scratch, small)")
     parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--batch", type=int, default=32, help="examples a step")
+    parser.add_argument("--budget", type=int, default=1200, help="wordpieces a step")
     parser.add_argument("--rate", type=float, default=5e-4, help="peak learning rate (2e-5 for a pretrained BERT)")
     parser.add_argument("--save-every", type=int, default=250, help="steps between checkpoints and held-out figures")
     parser.add_argument("--device", default="cpu")

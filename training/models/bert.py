@@ -1,7 +1,7 @@
 """The prosody BERT: a BERT encoder with Hugging Face names and three two-way labels a position.
 
-Post-layer-norm, GELU, learnt absolute positions, as in the original; tensor names are those of `BertModel` under `bert.`,
-so any BERT-base safetensors loads. The head is the three linear layers of incremental TTS, 2.1.1, kept as one
+Post-layer-norm, GELU, learnt absolute positions, as in the original; tensor names are those of `BertModel` under
+`bert.`, so any BERT-base safetensors loads. The head is the three linear layers of incremental TTS, 2.1.1, kept as one
 matrix: rows 2·level and 2·level + 1 score values 0 and 1 of prosodic word, phonological phrase, intonational phrase.
 """
 

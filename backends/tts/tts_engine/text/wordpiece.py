@@ -10,6 +10,9 @@ from tokenizers import Tokenizer
 from tts_engine.text.sentence import Sentence
 
 
+MAX_LENGTH = 256  # positions of the demo voice; a BERT-base has 512
+
+
 class WordpieceError(ValueError):
     """The vocabulary cannot be used; the message says why."""
 
@@ -25,11 +28,11 @@ class WordpieceEncoding:
 class WordpieceEncoder:
     """WordPiece of Hugging Face `tokenizers`, read from a `tokenizer.json` with [CLS] and [SEP].
 
-    `max_length` bounds `input_ids`; words that do not fit point at [SEP] (no such sentence leaves the segmenter
-    with BERT's usual 512).
+    `max_length` bounds `input_ids`; words that do not fit would point at [SEP], but the segmenter's sentences of some
+    220 letters always fit.
     """
 
-    def __init__(self, path: Path, max_length: int = 512) -> None:
+    def __init__(self, path: Path, max_length: int = MAX_LENGTH) -> None:
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises plain Exception
