@@ -1,1 +1,1 @@
-"""Streaming text-to-speech engine: numpy and ONNX Runtime only. Import from the submodules, e.g. `tts_engine.engine`."""
+"""Streaming text-to-speech engine: numpy and ONNX Runtime only. Import from the submodules."""

@@ -1,4 +1,4 @@
-"""The language model's input vocabulary and how a sentence becomes a prompt. Pure numpy: training and serving share it."""
+"""The language model's vocabulary and how a sentence becomes a prompt. Pure numpy: training and serving share it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SentenceLike(Protocol):
 class Vocabulary:
     """One id space for everything the language model reads (docs/ARCHITECTURE.md, "Unified vocabulary").
 
-    `0` pad · `1` bos · `2` soa · phonemes · 6 prosody ids · eos (`logit_offset`) · audio codes (`logit_offset + 1 + code`).
+    `0` pad · `1` bos · `2` soa · phonemes · 6 prosody ids · eos (`logit_offset`) · codes (`logit_offset + 1 + code`).
     The model's logits are the last part: logit 0 is eos, logit `1 + c` is code `c`.
     """
 
@@ -110,7 +110,7 @@ class Vocabulary:
 
 
 def prompt_ids(sentence: SentenceLike, prosody_levels: NDArray[Any], vocabulary: Vocabulary) -> NDArray[np.int64]:
-    """The prompt of one sentence: `bos, phonemes…, soa`, with each word's prosody labels regulated to its symbols by counts.
+    """The prompt of one sentence: `bos, phonemes…, soa`, each word's prosody labels repeated over its symbols.
 
     A word contributes its phonemes, then its punctuation; every word but the last is followed by a space symbol. All of
     them carry the word's labels (incremental_tts eq. 1: the model sums the four channels' embeddings).

@@ -1,0 +1,41 @@
+"""The engine's knobs, as they stand in engine.json."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """capacity: requests in flight at once. threads: of each graph run (1 or more). max_text_chars: longest text taken.
+    sentence_pause_seconds: silence between two sentences of one request."""
+
+    capacity: int = 32
+    threads: int = 2
+    max_text_chars: int = 200_000
+    sentence_pause_seconds: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.capacity <= 1024:
+            raise ValueError(f"engine setting capacity must be between 1 and 1024, not {self.capacity}")
+        if not 1 <= self.threads <= 256:
+            raise ValueError(f"engine setting threads must be between 1 and 256, not {self.threads}")
+        if self.max_text_chars < 1:
+            raise ValueError(f"engine setting max_text_chars must be at least 1, not {self.max_text_chars}")
+        if not 0 <= self.sentence_pause_seconds <= 10:
+            raise ValueError("engine setting sentence_pause_seconds must be between 0 and 10")
+
+    @classmethod
+    def load(cls, path: Path) -> EngineConfig:
+        """Read engine.json (missing keys take the defaults); ValueError says which key or value is wrong."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, json.JSONDecodeError) as error:
+            raise ValueError(f"cannot read engine settings {path}: {error}") from error
+        known = {item.name for item in fields(cls)}
+        unknown = set(values) - known
+        if unknown:
+            raise ValueError(f"unknown engine settings {sorted(unknown)} in {path}; known are {sorted(known)}")
+        return cls(**values)

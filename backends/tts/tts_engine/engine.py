@@ -1,0 +1,228 @@
+"""The engine: one loop over one pool. Requests join and leave between two steps; every module serves all that wait."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tts_engine.chunk import AudioChunk
+from tts_engine.config import EngineConfig
+from tts_engine.errors import InvalidRequest, RequestError
+from tts_engine.item import Item, OnChunk, Stage
+from tts_engine.language_model import LanguageModel
+from tts_engine.modules.decode import Decode
+from tts_engine.modules.frontend import Frontend, TextPipeline
+from tts_engine.modules.prefill import Prefill
+from tts_engine.modules.sampler import Sampler
+from tts_engine.modules.vocoder import Vocoder
+from tts_engine.pool import Pool
+from tts_engine.request import Settings, SpeechRequest
+from tts_engine.stats import EngineStats, StepClock
+from tts_engine.text import TextFrontend
+from tts_engine.voice import Voice
+
+logger = logging.getLogger(__name__)
+
+
+class Module(Protocol):
+    """A stage of the pipeline: serves items as one batch, or raises and leaves them as they were."""
+
+    def run(self, items: list[Item]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A submitted request."""
+
+    _item: Item
+
+    def cancel(self) -> None:
+        """Stop; within one step all it holds is free and its final chunk ("cancelled") is out. Harmless when done."""
+        self._item.cancelled = True
+
+
+class Engine:
+    """Streaming synthesis for many requests at once.
+
+    `submit` and `Handle.cancel` may be called from any thread. Chunks are handed over in the loop's thread:
+    `on_chunk` should only pass them on. Either `start()` the loop or call `step()` by hand, not both.
+    """
+
+    def __init__(self, voice: Voice, config: EngineConfig | None = None, text: TextPipeline | None = None) -> None:
+        """Load the voice's graphs; VoiceError says what is wrong with one. `text` replaces the text frontend."""
+        self.voice = voice
+        self.config = config or EngineConfig()
+        self.text = text or TextFrontend(list(voice.vocabulary.phonemes), voice.files["wordpiece"])
+        threads = self.config.threads
+        self.model = LanguageModel(voice, self.config.capacity, threads)
+        self.pool = Pool(self.config.capacity, self.model.cache)
+        sampler = Sampler(self.pool)
+        self.frontend = Frontend(voice, self.text, threads)
+        self.prefill = Prefill(self.model, self.pool, sampler)
+        self.decode = Decode(voice, self.model, sampler)
+        self.vocoder = Vocoder(voice, self.pool, threads)
+        sessions = {"frontend": self.frontend.session, "lm": self.model.session, "vocoder": self.vocoder.session}
+        self._clock = StepClock(sessions)
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def submit(self, request: SpeechRequest, on_chunk: OnChunk) -> Handle:
+        """Take a request, or raise InvalidRequest or CapacityExceeded at once.
+
+        The text is normalised and phonemized here, in the caller's thread, so that it delays nobody's audio.
+        """
+        submitted = time.perf_counter()
+        settings = self._validated(request)
+        self.pool.claim()
+        try:
+            item = self._item(request.text, settings, on_chunk, submitted)
+        except BaseException:
+            self.pool.unclaim()
+            raise
+        with self._changed:
+            if self._stopping:
+                self.pool.unclaim()
+                raise RequestError("the engine has stopped; start it first")
+            self.pool.submit(item)
+            self._changed.notify_all()
+        return Handle(item)
+
+    def stream(self, request: SpeechRequest) -> Iterator[AudioChunk]:
+        """Submit and yield the chunks; a generator closed early cancels. Steps the engine itself if no loop runs."""
+        chunks: queue.SimpleQueue[AudioChunk] = queue.SimpleQueue()
+        handle = self.submit(request, chunks.put)
+        try:
+            while True:
+                while self._thread is None and chunks.empty():
+                    self.step()
+                chunk = chunks.get()
+                yield chunk
+                if chunk.final:
+                    return
+        finally:
+            handle.cancel()
+
+    def step(self) -> bool:
+        """One iteration: every module takes all items that wait for it, as one batch. False when nothing is left."""
+        with self._clock:
+            self._admit()
+            self._run("frontend", self.frontend, self.pool.waiting(Stage.FRONTEND))
+            self._run("prefill", self.prefill, self.pool.waiting(Stage.PREFILL))
+            self._run("decode", self.decode, self.pool.decoding)
+            self._run("vocoder", self.vocoder, self.vocoder.ready())
+            self._emit()
+        return not self.pool.idle
+
+    def start(self) -> None:
+        """Run the loop in a thread of its own; it sleeps while there is nothing to do."""
+        if self._thread is not None:
+            raise RuntimeError("the engine runs already; stop() it first")
+        self._stopping = False
+        self._thread = threading.Thread(target=self._loop, name="tts-engine", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Cancel everything in flight (final chunks go out) and end the loop."""
+        if self._thread is None:
+            return
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join()
+        self._thread = None
+
+    def stats(self) -> EngineStats:
+        """Counters since the start; cheap, from any thread."""
+        return self._clock.stats(self.pool.claimed, self.model.cache.count, self.model.cache.positions)
+
+    def reset_stats(self) -> None:
+        """Set the counters to zero (between two measurements)."""
+        self._clock.reset()
+
+    def _validated(self, request: SpeechRequest) -> Settings:
+        if not request.text.strip():
+            raise InvalidRequest("the text is empty; send something to say")
+        if len(request.text) > self.config.max_text_chars:
+            raise InvalidRequest(
+                f"the text has {len(request.text)} characters and the limit is {self.config.max_text_chars}; split it"
+            )
+        if not self.voice.can_clone and (request.reference_audio is not None or request.reference_text):
+            raise InvalidRequest(f"voice {self.voice.name} cannot clone; send no reference audio or text")
+        return request.params.resolve(self.voice.defaults, self.voice.limits)
+
+    def _item(self, text: str, settings: Settings, on_chunk: OnChunk, submitted: float) -> Item:
+        sentences = iter(self.text.sentences(text))
+        first = next(sentences, None)
+        if first is None:
+            raise InvalidRequest("nothing in the text can be spoken; send words or numbers")
+        rate = self.voice.frames_per_second
+        item = Item(
+            settings,
+            on_chunk,
+            sentences,
+            first,
+            max_frames=max(1, int(settings.max_seconds * rate)),
+            pause_frames=round(self.config.sentence_pause_seconds * rate),
+            submitted=submitted,
+        )
+        item.frontend_seconds = time.perf_counter() - submitted
+        return item
+
+    def _admit(self) -> None:
+        for item in self.pool.admit():
+            item.queue_seconds = time.perf_counter() - item.submitted - item.frontend_seconds
+        for item in [item for item in self.pool.items if item.cancelled or self._stopping]:
+            self.pool.finish(item, "cancelled")
+
+    def _run(self, name: str, module: Module, items: Sequence[Item]) -> None:
+        """Run a module on its batch; if that raises, each item alone, so that only the culprit fails."""
+        batch = list(items)
+        if not batch:
+            return
+        self._clock.count(name, len(batch))
+        try:
+            module.run(batch)
+        except Exception as error:
+            if len(batch) == 1:
+                self._fail(batch[0], name, error)
+                return
+            for item in batch:
+                try:
+                    module.run([item])
+                except Exception as own_error:
+                    self._fail(item, name, own_error)
+
+    def _fail(self, item: Item, name: str, error: Exception) -> None:
+        if not isinstance(error, RequestError):
+            logger.error("%s failed for one request", name, exc_info=error)
+        self.pool.finish(item, "error", f"{name} failed: {str(error).splitlines()[0] if str(error) else repr(error)}")
+
+    def _emit(self) -> None:
+        for item in [*self.pool.items, *self.pool.finished]:
+            if item.audio or item.finish_reason:
+                try:
+                    item.on_chunk(item.next_chunk(self.voice.sample_rate))
+                except Exception as error:
+                    logger.error("the receiver of a chunk failed; its request is dropped", exc_info=error)
+                    item.cancelled = True
+        self.pool.finished.clear()
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                while self.pool.idle and not self._stopping:
+                    self._changed.wait()
+            try:
+                self.step()
+            except Exception:
+                logger.exception("a step failed; every request in flight ends with an error")
+                for item in list(self.pool.items):
+                    self.pool.finish(item, "error", "the engine failed inside a step; see the server's log")
+            if self._stopping and self.pool.idle:
+                return

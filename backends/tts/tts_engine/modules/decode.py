@@ -1,0 +1,62 @@
+"""Decode: one forward pass for every item that speaks, over the contiguous slots of the key-value cache."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts_engine.item import Item
+from tts_engine.language_model import LanguageModel
+from tts_engine.modules.sampler import Sampler
+from tts_engine.voice import Voice
+
+
+class Decode:
+    """One token a step for each item; `forward` itself takes chains and trees of any n."""
+
+    def __init__(self, voice: Voice, model: LanguageModel, sampler: Sampler) -> None:
+        self._model = model
+        self._sampler = sampler
+        self._logit_offset = voice.vocabulary.logit_offset
+
+    def run(self, items: list[Item]) -> None:
+        """items: in slot order, their slots neighbours (the pool's `decoding`, or one of them)."""
+        start = items[0].slot
+        tokens = np.array([[item.last_token] for item in items], dtype=np.int64)
+        logits, _ = self.forward(start, tokens)
+        self._model.cache.lengths[start : start + len(items)] += 1
+        for item in items:
+            item.decode_steps += 1
+        self._sampler.take(items, logits[:, 0])
+
+    def forward(
+        self,
+        start: int,
+        tokens: NDArray[np.int64],
+        depths: NDArray[np.int64] | None = None,
+        visible: NDArray[np.bool_] | None = None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Logits after each of n new tokens a slot; keys and values are written behind the slots' lengths.
+
+        Args:
+            start: first slot; B neighbouring slots are read.
+            tokens: int64 [B, n], logit indices (1 + code).
+            depths: int64 [n] or [B, n], distance of each token behind the context (siblings share one);
+                default 0 … n - 1.
+            visible: bool [n, n] or [B, n, n], which new tokens each one attends to (itself and its ancestors);
+                default a chain.
+
+        Returns:
+            logits float32 [B, n, V], hidden float32 [B, n, H]: overwritten by the next call.
+        """
+        rows, n = tokens.shape
+        cache = self._model.cache
+        cache.reserve(int(cache.lengths[: cache.count].max()) + n)
+        batch = self._model.batch(start, start + rows, n, n)
+        batch.tokens[:, :, 0] = tokens
+        batch.tokens[:, :, 0] += self._logit_offset
+        batch.position_ids[:] = batch.lengths[:, None] + (np.arange(n) if depths is None else depths)
+        batch.see_context(np.tri(n, dtype=bool) if visible is None else visible)
+        batch.logit_idx[:] = np.arange(n)
+        batch.run()
+        return batch.logits, batch.hidden

@@ -1,0 +1,53 @@
+"""Prefill: the prompts of all items that wait, right-padded into one batch over their new slots."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from tts_engine.item import Item, Stage
+from tts_engine.language_model import MASKED, LanguageModel
+from tts_engine.modules.sampler import Sampler
+from tts_engine.pool import Pool
+
+
+class Prefill:
+    """PREFILL -> DECODE, with the first audio token of each sentence sampled."""
+
+    def __init__(self, model: LanguageModel, pool: Pool, sampler: Sampler) -> None:
+        self._model = model
+        self._pool = pool
+        self._sampler = sampler
+
+    def run(self, items: list[Item]) -> None:
+        """One forward pass over [B, longest prompt]; padding is written behind a prompt, masked, overwritten later."""
+        started = time.perf_counter()
+        start = self._pool.add_slots(items)
+        try:
+            logits = self._forward(items, start)
+        except Exception:
+            for item in reversed(items):
+                self._pool.drop_slot(item, scrub=True)
+            raise
+        seconds = time.perf_counter() - started
+        for item in items:
+            item.prefill_seconds += seconds
+            item.stage = Stage.DECODE
+        self._sampler.take(items, logits)
+
+    def _forward(self, items: list[Item], start: int) -> np.ndarray:
+        prompts = [item.prompt for item in items if item.prompt is not None]
+        lengths = np.array([len(prompt) for prompt in prompts])
+        n = int(lengths.max())
+        cache = self._model.cache
+        cache.reserve(max(n + 1, int(cache.lengths[: cache.count].max()) + 1))
+        batch = self._model.batch(start, start + len(items), n, 1)
+        for row, prompt in enumerate(prompts):
+            batch.tokens[row, : len(prompt)] = prompt
+        batch.position_ids[:] = np.arange(n)
+        batch.bias[:] = np.where(np.arange(cache.positions) <= np.arange(n)[:, None], np.float32(0), MASKED)
+        batch.logit_idx[:, 0] = lengths - 1
+        batch.run()
+        batch.lengths[:] = lengths
+        return batch.logits[:, 0]

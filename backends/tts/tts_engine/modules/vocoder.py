@@ -1,0 +1,76 @@
+"""Vocoder: codes -> audio for every item with a chunk ready, as one ragged batch with each item's own state."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tts_engine.errors import VoiceError
+from tts_engine.item import Item, Stage
+from tts_engine.pool import Pool
+from tts_engine.session import Session
+from tts_engine.voice import Voice
+
+STATE = "state."
+
+
+class Vocoder:
+    """Stateful streaming decoding. States lie in one array a name, [capacity, …], a row an item; reset per sentence."""
+
+    def __init__(self, voice: Voice, pool: Pool, threads: int) -> None:
+        self.session = Session(voice.files["vocoder"], threads, ["codes", "lengths"], ["pcm"])
+        self._pool = pool
+        self._frame_samples = voice.frame_samples
+        names = [name for name in self.session.input_shapes if name.startswith(STATE)]
+        self.states = {name: self._rows(voice, name) for name in names}
+
+    def ready(self) -> list[Item]:
+        """Items with a chunk to make, or at the end of a sentence."""
+        return [item for item in self._pool.items if item.ready_frames or item.stage is Stage.FLUSH]
+
+    def run(self, items: list[Item]) -> None:
+        """Queue audio; at the end of a sentence turn to the next one, or finish the item."""
+        audible = [item for item in items if item.ready_frames]
+        if audible:
+            self._speak(audible)
+        for item in items:
+            if item.stage is Stage.FLUSH:
+                self._end_sentence(item)
+
+    def _speak(self, items: list[Item]) -> None:
+        lengths = np.array([item.ready_frames for item in items], dtype=np.int64)
+        codes = np.zeros((len(items), int(lengths.max())), dtype=np.int64)
+        for row, (item, length) in enumerate(zip(items, lengths, strict=True)):
+            codes[row, :length] = item.pending[:length]
+        places = np.array([item.row for item in items])
+        fresh = places[[item.fresh_vocoder for item in items]]
+        feeds = {"codes": codes, "lengths": lengths}
+        for name, state in self.states.items():
+            state[fresh] = 0
+            feeds[name] = state[places]
+        outputs = self.session.run(feeds)
+        for name, state in self.states.items():
+            state[places] = outputs["next_" + name]
+        pcm = np.clip(outputs["pcm"], -1.0, 1.0)
+        for row, (item, length) in enumerate(zip(items, lengths.tolist(), strict=True)):
+            sound = pcm[row, : length * self._frame_samples].copy()
+            if np.isfinite(sound).all():
+                item.sound(sound, length)
+            else:
+                self._pool.finish(item, "error", "the vocoder gave non-finite audio for this request")
+
+    def _end_sentence(self, item: Item) -> None:
+        item.sentences_done += 1
+        if item.next_sentence is None and not item.cut_short:
+            self._pool.finish(item, "stop")
+        elif item.has_room:
+            item.start_next_sentence(self._frame_samples)
+        else:
+            self._pool.finish(item, "length")
+
+    def _rows(self, voice: Voice, name: str) -> np.ndarray:
+        shape = self.session.input_shapes[name][1:]
+        if not all(isinstance(size, int) for size in shape) or "next_" + name not in self.session.output_names:
+            raise VoiceError(
+                f"vocoder state {name} of voice {voice.name} needs a fixed shape and an output next_{name}"
+            )
+        return np.zeros((self._pool.capacity, *shape), dtype=np.float32)

@@ -1,0 +1,104 @@
+"""Sampling the next token for a whole batch in one vectorised pass; every row depends on its own request only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts_engine.request import Settings
+
+# Rows with 1 <= top_k <= NARROW sort only that many candidates. The width is fixed, not the batch's largest top_k,
+# so that a row's arithmetic never depends on its company.
+NARROW = 64
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+@dataclass(frozen=True)
+class SamplingBatch:
+    """Per-row settings [B]: temperature float64, top_k int64, top_p float64, keys uint64 (from the seeds)."""
+
+    temperature: NDArray[np.float64]
+    top_k: NDArray[np.int64]
+    top_p: NDArray[np.float64]
+    keys: NDArray[np.uint64]
+
+    @classmethod
+    def from_settings(cls, settings: Sequence[Settings]) -> SamplingBatch:
+        return cls(
+            np.array([row.temperature for row in settings], dtype=np.float64),
+            np.array([row.top_k for row in settings], dtype=np.int64),
+            np.array([row.top_p for row in settings], dtype=np.float64),
+            _mix(np.array([row.seed for row in settings], dtype=np.uint64) + _GOLDEN),
+        )
+
+
+def uniforms(keys: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Counter-based random numbers in [0, 1): the same (key, counter) gives the same number, in any company.
+
+    Two rounds of the SplitMix64 finaliser (Steele, Lea, Flood 2014) over key and counter. Shapes [B] -> float64 [B].
+    """
+    bits = _mix(keys ^ _mix(counters * _GOLDEN + _GOLDEN))
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def sample(logits: NDArray[np.float32], settings: SamplingBatch, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Draw one token a row: temperature, then top-k, then top-p (nucleus) on what is left, then inverse CDF.
+
+    Args:
+        logits: float32 [B, V], finite.
+        settings: B rows; temperature 0 takes the arg max, top_k 0 and top_p 1 keep everything.
+        uniform: float64 [B] in [0, 1).
+
+    Returns:
+        int64 [B], indices into V.
+    """
+    tokens = logits.argmax(axis=1)
+    drawn = settings.temperature > 0
+    narrow = drawn & (settings.top_k > 0) & (settings.top_k <= min(NARROW, logits.shape[1] - 1))
+    for rows, width in ((narrow, NARROW), (drawn & ~narrow, logits.shape[1])):
+        if rows.all():
+            return _draw(logits, settings, uniform, width)
+        if rows.any():
+            part = SamplingBatch(
+                settings.temperature[rows], settings.top_k[rows], settings.top_p[rows], settings.keys[rows]
+            )
+            tokens[rows] = _draw(logits[rows], part, uniform[rows], width)
+    return tokens
+
+
+def _draw(
+    logits: NDArray[np.float32], settings: SamplingBatch, uniform: NDArray[np.float64], width: int
+) -> NDArray[np.int64]:
+    """Rows of temperature > 0, each among its `width` largest logits."""
+    if width < logits.shape[1]:
+        candidates = np.argpartition(logits, logits.shape[1] - width, axis=1)[:, -width:]
+        values = np.take_along_axis(logits, candidates, axis=1)
+        order = np.argsort(-values, axis=1, kind="stable")
+        candidates = np.take_along_axis(candidates, order, axis=1)
+        values = np.take_along_axis(values, order, axis=1).astype(np.float64)
+    else:
+        candidates = np.argsort(-logits, axis=1, kind="stable")
+        values = np.take_along_axis(logits, candidates, axis=1).astype(np.float64)
+    weights = np.exp((values - values[:, :1]) / settings.temperature[:, None])
+    rank = np.arange(weights.shape[1])
+    weights *= (rank < settings.top_k[:, None]) | (settings.top_k[:, None] == 0)
+    # Cumulative sums run left to right, so zero weights on the right leave a row's bits alone.
+    cumulative = weights.cumsum(axis=1)
+    # A candidate stays while the mass before it is short of top_p: the smallest set that reaches top_p.
+    kept = cumulative - weights < settings.top_p[:, None] * cumulative[:, -1:]
+    last = kept.sum(axis=1) - 1
+    target = uniform * np.take_along_axis(cumulative, last[:, None], axis=1)[:, 0]
+    chosen = np.minimum((cumulative <= target[:, None]).sum(axis=1), last)
+    return np.take_along_axis(candidates, chosen[:, None], axis=1)[:, 0].astype(np.int64)
+
+
+def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
+    bits = (bits ^ (bits >> np.uint64(27))) * _MIX_2
+    return bits ^ (bits >> np.uint64(31))

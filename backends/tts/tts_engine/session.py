@@ -1,0 +1,85 @@
+"""One exported graph on ONNX Runtime (CPU): named arrays in, named arrays out, time counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from tts_engine.errors import VoiceError
+
+Array = NDArray[Any]
+
+
+class Session:
+    """A loaded graph. `seconds`: time spent inside the runtime so far."""
+
+    def __init__(self, path: Path, threads: int, inputs: Collection[str], outputs: Collection[str]) -> None:
+        """Load `path` and check that it has (at least) the named inputs and outputs; VoiceError otherwise."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4  # errors come back as exceptions; the log would say them twice
+        try:
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise VoiceError(f"ONNX Runtime cannot load {path}: {error}") from error
+        self.input_shapes = {value.name: list(value.shape) for value in self._session.get_inputs()}
+        self.output_names = [value.name for value in self._session.get_outputs()]
+        missing = (set(inputs) - set(self.input_shapes)) | (set(outputs) - set(self.output_names))
+        if missing:
+            raise VoiceError(f"graph {path} lacks {', '.join(sorted(missing))}; run the export again")
+        self.seconds = 0.0
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once on fresh output arrays."""
+        started = time.perf_counter()
+        try:
+            return dict(zip(self.output_names, self._session.run(None, dict(feeds)), strict=True))
+        finally:
+            self.seconds += time.perf_counter() - started
+
+    def binding(self) -> Binding:
+        """A new set of bound arrays for this graph."""
+        return Binding(self)
+
+
+class Binding:
+    """Arrays bound in place: the graph reads and writes the callers' memory, so refilling it needs no new binding."""
+
+    def __init__(self, session: Session) -> None:
+        self._owner = session
+        self._io = session._session.io_binding()
+        self._alive: dict[str, Array] = {}  # the runtime holds bare pointers; this keeps the memory
+
+    def input(self, name: str, array: Array) -> None:
+        """Bind a C-contiguous array; it is read anew at every run."""
+        self._io.bind_input(name, "cpu", 0, array.dtype.type, array.shape, self._keep(name, array))
+
+    def output(self, name: str, array: Array) -> None:
+        """Bind a C-contiguous array; every run overwrites it. It may be the memory of an input (in-place caches)."""
+        self._io.bind_output(name, "cpu", 0, array.dtype.type, array.shape, self._keep(name, array))
+
+    def run(self) -> None:
+        """Run once on what is bound."""
+        started = time.perf_counter()
+        try:
+            self._owner._session.run_with_iobinding(self._io)
+        finally:
+            self._owner.seconds += time.perf_counter() - started
+
+    def _keep(self, name: str, array: Array) -> int:
+        if not array.flags.c_contiguous:
+            raise ValueError(f"array bound to {name} must be contiguous")
+        self._alive[name] = array
+        return int(array.__array_interface__["data"][0])
+
+
+def empty(*shape: int) -> NDArray[np.float32]:
+    """An uninitialised float32 array for an output."""
+    return np.empty(shape, dtype=np.float32)

@@ -1,0 +1,71 @@
+"""Counters of the loop: batch sizes a module, and time inside the graph runtime against time in the loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tts_engine.session import Session
+
+MODULES = ("frontend", "prefill", "decode", "vocoder")
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """active: requests in flight. slots_used, cache_positions: of the key-value cache. steps: steps that had work.
+
+    batches, mean_batch: calls and items a call, by module. loop_seconds: time in those steps; runtime_seconds: of it
+    inside ONNX Runtime, by graph. outside_share: the rest of the loop's time as a share of it.
+    """
+
+    active: int
+    slots_used: int
+    cache_positions: int
+    steps: int
+    batches: dict[str, int]
+    mean_batch: dict[str, float]
+    loop_seconds: float
+    runtime_seconds: dict[str, float]
+
+    @property
+    def outside_share(self) -> float:
+        inside = sum(self.runtime_seconds.values())
+        return (self.loop_seconds - inside) / self.loop_seconds if self.loop_seconds else 0.0
+
+
+class StepClock:
+    """Context manager around a step, and the counters."""
+
+    def __init__(self, sessions: Mapping[str, Session]) -> None:
+        self._sessions = sessions
+        self._worked = False
+        self.reset()
+
+    def reset(self) -> None:
+        self._steps = 0
+        self._loop_seconds = 0.0
+        self._batches = dict.fromkeys(MODULES, 0)
+        self._rows = dict.fromkeys(MODULES, 0)
+        self._session_seconds = {name: session.seconds for name, session in self._sessions.items()}
+
+    def count(self, module: str, rows: int) -> None:
+        """A module is about to run on `rows` items."""
+        self._batches[module] += 1
+        self._rows[module] += rows
+        self._worked = True
+
+    def __enter__(self) -> None:
+        self._worked = False
+        self._started = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        if self._worked:
+            self._steps += 1
+            self._loop_seconds += time.perf_counter() - self._started
+
+    def stats(self, active: int, slots_used: int, cache_positions: int) -> EngineStats:
+        seconds = {name: session.seconds - self._session_seconds[name] for name, session in self._sessions.items()}
+        batches, rows = dict(self._batches), self._rows
+        mean = {name: rows[name] / count if count else 0.0 for name, count in batches.items()}
+        return EngineStats(active, slots_used, cache_positions, self._steps, batches, mean, self._loop_seconds, seconds)
