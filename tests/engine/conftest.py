@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+from tests.engine.tiny_voice import ToyText, write_voice
 from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine
 from tts_engine.voice import Voice
-
-from tests.engine.tiny_voice import ToyText, write_voice
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+
 from tts_engine.prompt import Vocabulary, prompt_ids
 
 

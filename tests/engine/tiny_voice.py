@@ -1,4 +1,4 @@
-"""A complete voice directory with small random graphs of the same interface as the exported ones, and a toy text frontend.
+"""A complete voice directory: small random graphs with the exported ones' interface; and a toy text frontend.
 
 The poison phoneme "☠" embeds to NaN, so that non-finite logits come from a real graph run.
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
 from tts_engine.prompt import CHANNELS, Vocabulary
-from tts_engine.text import Sentence, WordpieceEncoding, Word
+from tts_engine.text import Sentence, Word, WordpieceEncoding
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, MAX_POSITIONS = 2, 64, 4, 1, 16, 512
 CODEBOOK, FRAME_SAMPLES, SAMPLE_RATE = 255, 320, 16_000
@@ -60,7 +62,7 @@ class Graph:
         scale = scale or shape[0] ** -0.5
         return self.const((self.rng.standard_normal(shape) * scale).astype(np.float32))
 
-    def node(self, op: str, *inputs: str, outputs: list[str] | None = None, **attributes: object) -> str:
+    def node(self, op: str, *inputs: str, outputs: list[str] | None = None, **attributes: Any) -> str:
         names = outputs or [f"node{len(self.nodes)}"]
         self.nodes.append(helper.make_node(op, list(inputs), names, **attributes))
         return names[0]

@@ -62,14 +62,15 @@ class KVCache:
         self.generation += 1
 
     def reserve(self, positions: int) -> None:
-        """Make room for `positions` a slot: grow T, or shrink it where two blocks or more are unused.
+        """Make room for `positions` a slot: grow T, or shrink it where two blocks are unused or nothing is written.
 
         Moves every written position, but only once in `BLOCK` steps. RequestError above max_positions.
         """
         if positions > self.max_positions:
             raise RequestError(f"a sentence needs {positions} positions and the voice has {self.max_positions}")
         wanted = min(-(-positions // BLOCK) * BLOCK, -(-self.max_positions // BLOCK) * BLOCK)
-        if self.positions >= wanted > self.positions - 2 * BLOCK:
+        spare = self.positions - wanted
+        if spare == 0 or (0 < spare < 2 * BLOCK and self.lengths.any()):
             return
         old, self.memory = self.memory, self._allocate(wanted)
         for slot in range(self.count):

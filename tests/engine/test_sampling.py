@@ -1,0 +1,95 @@
+"""The sampler draws from exactly the filtered softmax, row by row, in any company."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tts_engine.request import Settings
+from tts_engine.sampling import SamplingBatch, sample, uniforms
+
+
+def settings(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0) -> Settings:
+    return Settings(temperature, top_k, top_p, seed, 10.0, 16, 4)
+
+
+def reference(logits: np.ndarray, temperature: float, top_k: int, top_p: float) -> np.ndarray:
+    """The filtered distribution, written out for one row."""
+    probabilities = np.exp((logits - logits.max()) / temperature)
+    order = np.argsort(-probabilities)
+    if top_k:
+        probabilities[order[top_k:]] = 0
+    probabilities /= probabilities.sum()
+    mass = 0.0
+    for token in order:
+        if mass >= top_p:
+            probabilities[token] = 0
+        mass += probabilities[token]
+    return probabilities / probabilities.sum()
+
+
+def draws(logits: np.ndarray, one: Settings, count: int) -> np.ndarray:
+    batch = SamplingBatch.from_settings([one] * count)
+    u = uniforms(batch.keys, np.arange(count, dtype=np.uint64))
+    return sample(np.tile(logits, (count, 1)), batch, u)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p", "vocabulary"),
+    [(1.0, 0, 1.0, 40), (0.7, 10, 1.0, 200), (1.3, 0, 0.8, 40), (0.9, 20, 0.9, 200), (1.0, 150, 0.95, 200)],
+)
+def test_chi_square_against_the_filtered_softmax(temperature: float, top_k: int, top_p: float, vocabulary: int) -> None:
+    logits = np.random.default_rng(5).standard_normal(vocabulary).astype(np.float32) * 1.5
+    expected = reference(logits.astype(np.float64), temperature, top_k, top_p)
+    count = 20_000
+    observed = np.bincount(draws(logits, settings(temperature, top_k, top_p, seed=11), count), minlength=vocabulary)
+    assert observed[expected == 0].sum() == 0
+    common = expected * count >= 5
+    pairs = [(observed[common], expected[common] * count)]
+    rare = ~common & (expected > 0)
+    chi_square = sum(((o - e) ** 2 / e).sum() for o, e in pairs)
+    if expected[rare].sum() * count >= 5:
+        chi_square += (observed[rare].sum() - expected[rare].sum() * count) ** 2 / (expected[rare].sum() * count)
+    freedom = common.sum()
+    assert chi_square < freedom + 4.5 * np.sqrt(2 * freedom)  # about 4.5 standard deviations
+
+
+def test_a_row_does_not_depend_on_its_company() -> None:
+    rng = np.random.default_rng(1)
+    rows = [
+        settings(0, 5),
+        settings(1.0, 50, 0.9, 1),
+        settings(0.8, 100, 0.9, 2),
+        settings(1.2, 0, 1, 3),
+        settings(1, 3),
+    ]
+    logits = rng.standard_normal((len(rows), 500)).astype(np.float32)
+    batch = SamplingBatch.from_settings(rows)
+    counters = np.arange(len(rows), dtype=np.uint64)
+    together = sample(logits, batch, uniforms(batch.keys, counters))
+    for row, one in enumerate(rows):
+        alone = SamplingBatch.from_settings([one])
+        token = sample(logits[row : row + 1], alone, uniforms(alone.keys, counters[row : row + 1]))
+        assert token[0] == together[row]
+    assert together[0] == logits[0].argmax()
+
+
+def test_uniforms_are_reproducible_uniform_and_uncorrelated() -> None:
+    keys = SamplingBatch.from_settings([settings(seed=1), settings(seed=2)]).keys
+    counters = np.arange(50_000, dtype=np.uint64)
+    first, second = (uniforms(np.full_like(counters, key), counters) for key in keys)
+    assert first.min() >= 0
+    assert first.max() < 1
+    for numbers in (first, second):
+        histogram = np.bincount((numbers * 50).astype(int), minlength=50)
+        assert ((histogram - 1000.0) ** 2 / 1000).sum() < 49 + 4.5 * np.sqrt(98)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.02
+    assert abs(np.corrcoef(first[1:], first[:-1])[0, 1]) < 0.02
+    np.testing.assert_array_equal(first, uniforms(np.full_like(counters, keys[0]), counters))
+
+
+@pytest.mark.parametrize("uniform", [0.0, np.nextafter(1.0, 0.0)])
+def test_extreme_random_numbers_stay_inside_the_kept_set(uniform: float) -> None:
+    logits = np.array([[3.0, 2.0, 1.0, -50.0]], dtype=np.float32)
+    batch = SamplingBatch.from_settings([settings(1.0, 0, 0.9)])
+    assert sample(logits, batch, np.array([uniform]))[0] in (0, 1)
