@@ -1,0 +1,92 @@
+"""Write the README's table of figures from results/*.json.
+
+python -m training.figures             # rewrites what stands between the two markers
+python -m training.figures --check     # exits 1 when the README is out of step
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+START, END = "<!-- figures:start -->", "<!-- figures:end -->"
+README, RESULTS = Path("README.md"), Path("results")
+
+
+def _quality_lines(q: dict[str, Any]) -> list[str]:
+    command = "`make evaluate`"
+
+    def points(system: str) -> str:
+        return f"≤ {q[f'bar_{system}']:.1f} %" if f"bar_{system}" in q else ""
+
+    def wrong(system: str) -> str:
+        return f"{q[f'gone_wrong_{system}']} of {q['sentences']}"
+
+    return [
+        f"| Word error rate, {q['sentences']} Harvard sentences: teacher | {q['wer_teacher']:.1f} % | | {command} |",
+        f"| … codec re-synthesis | {q['wer_codec']:.1f} % | {points('codec')} | {command} |",
+        f"| … text-to-speech | {q['wer_tts']:.1f} % | {points('tts')} | {command} |",
+        f"| Sentences cut, looped or silent | {wrong('tts')} | 0 | {command} |",
+    ]
+
+
+def _engine_lines(e: dict[str, Any]) -> list[str]:
+    command = f"`make bench`, {e['cores']} cores"
+    lines = [
+        f"| First chunk, p50, alone | {e['first_chunk_ms_p50_alone']:.0f} ms | ≤ 60 ms | {command} |",
+        f"| First chunk, p50, 4 at once ÷ alone | {e['first_chunk_slope_4']:.2f} times | ≤ 2 times | {command} |",
+        f"| Throughput at 16 ÷ eager PyTorch loop | {e['throughput_vs_sequential_16']:.1f} times | ≥ 4 times | {command} |",
+        f"| Loop time outside the graph runtime at 8 | {e['outside_runtime_share_8']:.1f} % | ≤ 15 % | {command} |",
+    ]
+    for row in e["rows"]:
+        if row["path"] == "triton burst" and row["concurrent"] == 1:
+            first = f"{row['first_chunk_ms_p50']:.0f} ms"
+            lines.append(f"| First chunk through Triton, p50, alone | {first} | | {command} |")
+    best = max((row for row in e["rows"] if row["path"] == "engine"), key=lambda row: row["audio_s_per_s"])
+    lines.append(
+        f"| Most audio a second ({best['concurrent']} at a time) | {best['audio_s_per_s']:.1f} s "
+        f"({best['tokens_per_s']:.0f} tokens) | | {command} |"
+    )
+    return lines
+
+
+def table(results: Path) -> str:
+    """The Markdown table of whatever result files there are, without the markers; FileNotFoundError if none."""
+    lines = ["| figure | measured | bar | command |", "|---|---|---|---|"]
+    for name, render in (("quality.json", _quality_lines), ("engine.json", _engine_lines)):
+        if (results / name).exists():
+            lines += render(json.loads((results / name).read_text(encoding="utf-8")))
+    if len(lines) == 2:
+        raise FileNotFoundError(f"no figures in {results}: run `make evaluate` and `make bench` first")
+    return "\n".join(lines) + "\n"
+
+
+def replaced(readme: str, figures: str) -> str:
+    """`readme` with `figures` between its markers; ValueError when a marker is missing."""
+    if readme.count(START) != 1 or readme.count(END) != 1 or readme.index(START) > readme.index(END):
+        raise ValueError(f"README needs one line {START} and below it one line {END}")
+    head, rest = readme.split(START)
+    return f"{head}{START}\n{figures}{END}{rest.split(END)[1]}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail when out of step")
+    args = parser.parse_args()
+    try:
+        before = README.read_text(encoding="utf-8")
+        after = replaced(before, table(RESULTS))
+    except (FileNotFoundError, ValueError) as error:
+        raise SystemExit(str(error)) from error
+    if args.check:
+        if before != after:
+            raise SystemExit("README.md is out of step with results/: run `python -m training.figures`")
+        return
+    README.write_text(after, encoding="utf-8")
+    print(f"wrote the figures into {README}")
+
+
+if __name__ == "__main__":
+    main()
