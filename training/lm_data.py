@@ -127,7 +127,8 @@ class Buckets:
         # Long examples hold more positions: draw a start in proportion to length.
         weight = np.cumsum(self.lengths[:last])
         start = int(np.searchsorted(weight, random.random() * weight[-1]))
-        count = max(1, self.budget // int(self.lengths[min(start + 8, last - 1)]))
+        count = max(1, self.budget // int(self.lengths[start]))
         window = np.arange(max(0, start - 2 * count), min(last, start + 2 * count))
         picked = random.choice(window, min(count, len(window)), replace=False)
+        picked = picked[: max(1, self.budget // int(self.lengths[picked].max()))]
         return [self.made[i] for i in picked]

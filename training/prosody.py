@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
-from tts_engine.text import Sentence, TextFrontend, WordpieceEncoding
 
 from training.models.bert import LEVELS, BertConfig, ProsodyBert
 from training.progress import LossCurve, load_checkpoint, save_checkpoint
 from training.wordpiece import make_wordpiece
+from tts_engine.text import Sentence, TextFrontend, WordpieceEncoding
 
 LEVEL_NAMES = ("prosodic word", "phonological phrase", "intonational phrase")
 HELD_OUT = 500  # rows at the manifest's start; the LM's held-out utterances are among them
@@ -181,7 +181,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--work", type=Path, default=Path("data/prosody"), help="checkpoint to resume from, curve")
     parser.add_argument("--out", type=Path, default=Path("checkpoints/rms/prosody"))
     parser.add_argument("--bert", type=Path, help="directory of a BERT to start from (default: from scratch, small)")
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--budget", type=int, default=1200, help="wordpieces a step")
     parser.add_argument("--rate", type=float, default=5e-4, help="peak learning rate (2e-5 for a pretrained BERT)")
     parser.add_argument("--save-every", type=int, default=250, help="steps between checkpoints and held-out figures")

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from tts_engine.text.symbols import PUNCTUATION
 
 from training.phonemes import vocabulary
+from tts_engine.text.symbols import PUNCTUATION
 
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]  # ids 0 to 4
 VOCABULARY_SIZE = 4096
