@@ -34,6 +34,8 @@ BARS = {  # name: (what it is, bound, whether it is a ceiling)
     "outside_runtime_share_8": ("share of the loop outside the runtime at 8, %", 15.0, True),
 }
 COLUMNS = ("path", "concurrent", "texts", "tokens_per_s", "audio_s_per_s", "first_chunk_ms_p50", "last_chunk_ms_p50")
+Row = dict[str, Any]
+Figures = dict[str, float]
 MODULES = ("frontend", "prefill", "decode", "vocoder")
 
 
@@ -49,7 +51,7 @@ def engine_stream(engine: Engine) -> Stream:
     return stream
 
 
-def row(path: str, load: Load, voice: Voice) -> dict[str, Any]:
+def row(path: str, load: Load, voice: Voice) -> Row:
     """A line of the table."""
     return {
         "path": path,
@@ -68,16 +70,14 @@ def level_texts(texts: list[str], concurrent: int, quick: bool) -> list[str]:
     return [texts[i % len(texts)] for i in range(count)]
 
 
-def first_chunks(path: str, stream: Stream, texts: list[str], voice: Voice, rounds: int) -> list[dict[str, Any]]:
+def first_chunks(path: str, stream: Stream, texts: list[str], voice: Voice, rounds: int) -> list[Row]:
     """Rows of bursts of 1 and of 4 texts, taken in turn."""
     alone = bursts(stream, texts, 1, rounds, f"{path}: first chunk, alone")
     four = bursts(stream, texts, 4, rounds, f"{path}: first chunk, 4 at once")
     return [row(f"{path} burst", load, voice) for load in (alone, four)]
 
 
-def in_process(
-    voice: Voice, texts: list[str], args: argparse.Namespace
-) -> tuple[list[dict[str, Any]], dict[str, float]]:
+def in_process(voice: Voice, texts: list[str], args: argparse.Namespace) -> tuple[list[Row], Figures]:
     """Rows of the engine and of the sequential loop, and the four figures."""
     from tests.benchmarks.sequential import SequentialLoop
 
@@ -85,7 +85,7 @@ def in_process(
     loop = SequentialLoop(voice, args.checkpoints, threads)
     engine = Engine(voice, EngineConfig(capacity=max(LEVELS), threads=threads))
     engine.start()
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     ratio = 0.0
     try:
         stream = engine_stream(engine)
@@ -119,7 +119,7 @@ def in_process(
     }
 
 
-def print_table(rows: list[dict[str, Any]]) -> None:
+def print_table(rows: list[Row]) -> None:
     """The rows for people."""
     heads = (*COLUMNS, *(f"batch_{name}" for name in MODULES), "outside_runtime_share")
     names = ("path", "conc.", "texts", "tokens/s", "audio s/s", "first ms", "last ms", *MODULES, "outside %")
@@ -129,13 +129,12 @@ def print_table(rows: list[dict[str, Any]]) -> None:
         print("".join(f"{line.get(head, ''):>{width}}" for head, width in zip(heads, widths, strict=True)))
 
 
-def print_bars(figures: dict[str, float]) -> None:
+def print_bars(figures: Figures) -> None:
     """The figures with their bars."""
     for name, (meaning, bound, ceiling) in BARS.items():
         met = figures[name] <= bound if ceiling else figures[name] >= bound
-        print(
-            f"{meaning:46} {figures[name]:8.2f}   bar {'≤' if ceiling else '≥'} {bound:g}   {'ok' if met else 'MISSED'}"
-        )
+        bar = f"{'≤' if ceiling else '≥'} {bound:g}"
+        print(f"{meaning:46} {figures[name]:8.2f}   bar {bar:6} {'ok' if met else 'MISSED'}")
 
 
 def main() -> None:

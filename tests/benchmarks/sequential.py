@@ -28,12 +28,13 @@ EOS = 0
 
 
 class CachedLM:
-    """Incremental decoding of one sequence. `reset()`, then `step(tokens int64 [1, n, C]) → logits [V]`."""
+    """Incremental decoding of one sequence. `reset()`, then `step(tokens int64 [1, n, C]) → logits [V]` (eos, codes)."""
 
     def __init__(self, model: SpeechLM, positions: int) -> None:
         c = model.config
         self.model = model
         self.layers: Any = model.model["layers"]
+        self.head = model.lm_head.weight[c.logit_offset :]  # text ids are never predicted
         self.keys = torch.zeros(c.num_hidden_layers, 1, c.num_key_value_heads, positions, c.head_dim)
         self.values = torch.zeros_like(self.keys)
         self.cos, self.sin = rotary(c, positions, torch.device("cpu"))
@@ -67,8 +68,7 @@ class CachedLM:
             x = x + attention.o_proj(y.transpose(1, 2).reshape(1, stop - start, -1))
             x = x + layer.mlp(layer.post_attention_layernorm(x))
         self.length = stop
-        logits: Tensor = model.lm_head(model.model["norm"](x[:, -1]))[0]
-        return logits
+        return F.linear(model.model["norm"](x[:, -1]), self.head)[0]
 
 
 class SequentialLoop:

@@ -10,9 +10,17 @@ from training.models.llama import SpeechLM, SpeechLMConfig
 
 def test_cached_steps_equal_the_whole_sequence() -> None:
     torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "head_dim": 16, "intermediate_size": 96}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-    model = SpeechLM(SpeechLMConfig(vocab_size=60, logit_offset=40, **sizes, **heads)).eval()
+    config = SpeechLMConfig(
+        vocab_size=60,
+        logit_offset=40,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        intermediate_size=96,
+    )
+    model = SpeechLM(config).eval()
     for parameter in model.parameters():
         if parameter.dim() == 2:
             torch.nn.init.normal_(parameter, std=0.2)  # far from uniform, so that a wrong position or mask shows
@@ -22,7 +30,7 @@ def test_cached_steps_equal_the_whole_sequence() -> None:
     tokens[:, 5:, 1:] = 0
     cached = CachedLM(model, positions=32)
     with torch.inference_mode():
-        whole = model(tokens)[0]
+        whole = model(tokens)[0, :, config.logit_offset :]
         for _ in range(2):  # a second sequence starts clean
             cached.reset()
             steps = [cached.step(tokens[:, :5])] + [cached.step(tokens[:, i : i + 1]) for i in range(5, 12)]
