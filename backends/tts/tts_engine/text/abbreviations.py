@@ -17,7 +17,7 @@ _TITLE = re.compile(rf"{_START}(?i:{_any_of(TITLES)})\.(?=\s+[A-Z])")
 _NUMBERED = re.compile(rf"{_START}(?i:{_any_of(NUMBERED)})\.\s?(?=\d)|#\s?(?=\d)")
 _MIDDLE = re.compile(rf"{_START}(?i:{_any_of(MIDDLE)})\.(?=\W|$)")
 _CLOSING = re.compile(rf"{_START}(?i:{_any_of(CLOSING)})\.(\s+[A-Z]|\s*$)?")
-_BARE = re.compile(rf"{_START}{_any_of(BARE_ABBREVIATIONS)}(?=\s)")
+_BARE = re.compile(rf"{_START}{_any_of(BARE_ABBREVIATIONS)}\.?(?=\s)")
 _STREET = re.compile(r"(?<=[a-z] )St\.(?=\s+[A-Z]|\W|$)")
 _STREET_NAME = re.compile(r"(?:\d|\bthe|\b[Oo]n|\b[Ii]n|\b[Aa]t|\bof) [A-Z][a-z]+ $")
 _INITIAL = re.compile(rf"{_START}([A-Z])\.(?=\s*[A-Z][a-z.])")
@@ -43,7 +43,10 @@ def _undot(match: re.Match[str]) -> str:
 
 
 def _street(match: re.Match[str]) -> str:
-    before = match.string[max(0, match.start() - 40) : match.start()]
+    before, after = (
+        match.string[max(0, match.start() - 40) : match.start()],
+        match.string[match.end() : match.end() + 40].lstrip(),
+    )
     if not _STREET_NAME.search(before):
         return match[0]
-    return "Street" if match.string[match.end() : match.end() + 1] in (",", ";") else "Street."
+    return "Street." if not after or after[0].isupper() else "Street"

@@ -7,6 +7,7 @@ same answers), `num2words` + `inflect` (numbers only; finding them in text would
 misses. `rewrites.py` holds the small things around it. Text of plain words takes none of these paths (some 10 µs).
 """
 
+# ruff: noqa: RUF001  (look-alike characters are the subject here)
 from __future__ import annotations
 
 import re
@@ -50,7 +51,6 @@ _AFTER_NFKC = str.maketrans(
 )
 _DROPPED = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "So", "Sk"})  # controls, unassigned, emoji and dingbats
 _KEPT = frozenset("\n\t °`^")
-_ELLIPSIS_INSIDE = re.compile(r"\.(?:\s?\.)+(?=\s*[a-z])")
 _ELLIPSIS = re.compile(r"\.(?:\s?\.)+")
 _NUMBER_RANGE = re.compile(r"(?<=\d)—(?=\d)")
 _WORDS_ONLY = re.compile(r"[A-Za-z' ,.?!;:\"()—-]*")
@@ -73,7 +73,7 @@ class Normalizer:
             text = unicodedata.normalize("NFKC", text.translate(_BEFORE_NFKC)).translate(_AFTER_NFKC)
         if not text.isprintable() or not text.isascii():
             text = "".join(c if c in _KEPT or unicodedata.category(c) not in _DROPPED else " " for c in text)
-        return expand_abbreviations(_ELLIPSIS.sub(". ", _ELLIPSIS_INSIDE.sub(", ", text)))
+        return expand_abbreviations(_ELLIPSIS.sub(_ellipsis, text))
 
     def normalize(self, text: str) -> str:
         """One cleaned sentence as ASCII words and plain punctuation; dashes are " -- "."""
@@ -97,6 +97,12 @@ class Normalizer:
             return piece
         # A last full stop may have been read as part of an abbreviation ("p.m.").
         return spoken + closing if closing in (".", "?", "!") and not spoken.endswith(closing) else spoken
+
+
+def _ellipsis(match: re.Match[str]) -> str:
+    """A pause inside a sentence or its end, by what follows."""
+    following = match.string[match.end() : match.end() + 4].lstrip()
+    return ", " if following[:1].islower() else ". "
 
 
 def _pieces(text: str) -> Iterator[str]:

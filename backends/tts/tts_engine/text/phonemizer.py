@@ -8,6 +8,7 @@ What is lost, the weak forms of function words in context, the speech LM learns 
 A symbol is a phone with its stress ("ˈæ"); diphthongs and r-coloured vowels are one symbol.
 """
 
+# ruff: noqa: RUF001  (look-alike characters are the subject here)
 from __future__ import annotations
 
 import logging

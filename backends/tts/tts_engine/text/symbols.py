@@ -1,5 +1,6 @@
 """The symbols a sentence is made of, besides phones: punctuation, the space between words, the unknown."""
 
+# ruff: noqa: RUF001  (look-alike characters are the subject here)
 from __future__ import annotations
 
 PUNCTUATION = (",", ".", "?", "!", ";", ":", "—")

@@ -1,5 +1,6 @@
 """Spoken text to words and the punctuation behind them."""
 
+# ruff: noqa: RUF001  (look-alike characters are the subject here)
 from __future__ import annotations
 
 import re

@@ -9,7 +9,6 @@ from tokenizers import Tokenizer
 
 from tts_engine.text.sentence import Sentence
 
-
 MAX_LENGTH = 256  # positions of the demo voice; a BERT-base has 512
 
 
