@@ -120,6 +120,7 @@ class ProsodyBert(nn.Module):
         """Last hidden state [B, L, H]; rows of padding hold nothing of meaning."""
         x: Tensor = self.bert["embeddings"](input_ids)
         bias = (1.0 - attention_mask[:, None, None, :].to(x.dtype)) * -1e4  # -1e4 also fits fp16
+        bias = bias.expand(-1, -1, x.shape[1], -1)  # ONNX Runtime's Attention does not broadcast over queries
         for layer in self.bert["encoder"]["layer"]:  # type: ignore[index]
             x = layer(x, bias)
         return x
