@@ -16,6 +16,7 @@ from tts_engine.engine import Engine
 from tts_engine.errors import CapacityExceeded, InvalidRequest, RequestError
 from tts_engine.item import Stage
 from tts_engine.request import SamplingParams, SpeechRequest
+from tts_engine.text import Sentence
 from tts_engine.voice import Voice
 
 
@@ -143,7 +144,7 @@ def test_a_looping_sentence_is_ended_and_the_next_one_spoken(engine: Engine) -> 
     listener = say(engine, "a. b", seed=1)
     drain(engine)
     assert listener.last.finish_reason == "stop"
-    prompt_length = 4  # bos, the letter, the full stop or none, soa
+    prompt_length = 4  # bos, the letter, the full stop, soa
     first = int(np.flatnonzero((listener.audio.reshape(-1, FRAME_SAMPLES) == 0).all(axis=1))[0])
     assert first == limit * prompt_length
     assert listener.last.timings is not None
@@ -237,8 +238,8 @@ def test_text_of_later_sentences_is_taken_as_they_come(voice: Voice) -> None:
     taken: list[str] = []
 
     class Lazy(ToyText):
-        def sentences(self, text: str) -> Iterator:  # type: ignore[override]
-            for sentence in super().sentences(text):
+        def iterate(self, text: str) -> Iterator[Sentence]:
+            for sentence in super().iterate(text):
                 taken.append(sentence.text)
                 yield sentence
 

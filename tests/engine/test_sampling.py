@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tts_engine.request import Settings
-from tts_engine.sampling import SamplingBatch, sample, uniforms
+from tts_engine.sampling import SamplingBatch, _largest, sample, uniforms
 
 
 def settings(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0) -> Settings:
@@ -36,7 +36,14 @@ def draws(logits: np.ndarray, one: Settings, count: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("temperature", "top_k", "top_p", "vocabulary"),
-    [(1.0, 0, 1.0, 40), (0.7, 10, 1.0, 200), (1.3, 0, 0.8, 40), (0.9, 20, 0.9, 200), (1.0, 150, 0.95, 200)],
+    [
+        (1.0, 0, 1.0, 40),
+        (0.7, 10, 1.0, 200),
+        (1.3, 0, 0.8, 40),
+        (0.9, 20, 0.9, 200),
+        (1.0, 150, 0.95, 200),
+        (1.0, 40, 1.0, 1101),
+    ],
 )
 def test_chi_square_against_the_filtered_softmax(temperature: float, top_k: int, top_p: float, vocabulary: int) -> None:
     logits = np.random.default_rng(5).standard_normal(vocabulary).astype(np.float32) * 1.5
@@ -72,6 +79,12 @@ def test_a_row_does_not_depend_on_its_company() -> None:
         token = sample(logits[row : row + 1], alone, uniforms(alone.keys, counters[row : row + 1]))
         assert token[0] == together[row]
     assert together[0] == logits[0].argmax()
+
+
+@pytest.mark.parametrize("vocabulary", [65, 200, 1033, 4097])
+def test_the_largest_are_found_in_order(vocabulary: int) -> None:
+    logits = np.random.default_rng(vocabulary).standard_normal((20, vocabulary)).astype(np.float32)
+    np.testing.assert_array_equal(_largest(logits, 64), np.argsort(-logits, axis=1)[:, :64])
 
 
 def test_uniforms_are_reproducible_uniform_and_uncorrelated() -> None:

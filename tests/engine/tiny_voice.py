@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,13 @@ WORDPIECES = 32
 class ToyText:
     """Letters are phonemes, full stops end sentences, a word is one wordpiece."""
 
-    def sentences(self, text: str) -> list[Sentence]:
-        pieces = [piece.split() for piece in text.lower().split(".")]
-        return [
-            Sentence(" ".join(words), tuple(Word(w, tuple(w), (".",) if w is words[-1] else ()) for w in words))
-            for words in pieces
-            if words
-        ]
+    def iterate(self, text: str) -> Iterator[Sentence]:
+        for piece in text.lower().split("."):
+            words = piece.split()
+            if words:
+                last = len(words) - 1
+                spoken = [Word(word, tuple(word), (".",) if at == last else ()) for at, word in enumerate(words)]
+                yield Sentence(" ".join(words), tuple(spoken))
 
     def encode(self, sentence: Sentence) -> WordpieceEncoding:
         ids = [1 + sum(map(ord, word.text)) % (WORDPIECES - 1) for word in sentence.words]

@@ -75,7 +75,8 @@ class Engine:
     def submit(self, request: SpeechRequest, on_chunk: OnChunk) -> Handle:
         """Take a request, or raise InvalidRequest or CapacityExceeded at once.
 
-        The text is normalised and phonemized here, in the caller's thread, so that it delays nobody's audio.
+        The first two sentences are normalised and phonemized here, in the caller's thread, so that it delays nobody's
+        audio; each later one when the one before it begins.
         """
         submitted = time.perf_counter()
         settings = self._validated(request)
@@ -157,7 +158,7 @@ class Engine:
         return request.params.resolve(self.voice.defaults, self.voice.limits)
 
     def _item(self, text: str, settings: Settings, on_chunk: OnChunk, submitted: float) -> Item:
-        sentences = iter(self.text.sentences(text))
+        sentences = self.text.iterate(text)
         first = next(sentences, None)
         if first is None:
             raise InvalidRequest("nothing in the text can be spoken; send words or numbers")

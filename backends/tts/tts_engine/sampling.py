@@ -13,6 +13,7 @@ from tts_engine.request import Settings
 # Rows with 1 <= top_k <= NARROW sort only that many candidates. The width is fixed, not the batch's largest top_k,
 # so that a row's arithmetic never depends on its company.
 NARROW = 64
+FOLD = 8
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -76,26 +77,41 @@ def _draw(
     logits: NDArray[np.float32], settings: SamplingBatch, uniform: NDArray[np.float64], width: int
 ) -> NDArray[np.int64]:
     """Rows of temperature > 0, each among its `width` largest logits."""
-    if width < logits.shape[1]:
-        candidates = np.argpartition(logits, logits.shape[1] - width, axis=1)[:, -width:]
-        values = np.take_along_axis(logits, candidates, axis=1)
-        order = np.argsort(-values, axis=1, kind="stable")
-        candidates = np.take_along_axis(candidates, order, axis=1)
-        values = np.take_along_axis(values, order, axis=1).astype(np.float64)
-    else:
-        candidates = np.argsort(-logits, axis=1, kind="stable")
-        values = np.take_along_axis(logits, candidates, axis=1).astype(np.float64)
+    rows = np.arange(len(logits))
+    candidates = _largest(logits, width)
+    values = logits[rows[:, None], candidates].astype(np.float64)
     weights = np.exp((values - values[:, :1]) / settings.temperature[:, None])
-    rank = np.arange(weights.shape[1])
-    weights *= (rank < settings.top_k[:, None]) | (settings.top_k[:, None] == 0)
+    weights *= (np.arange(width) < settings.top_k[:, None]) | (settings.top_k[:, None] == 0)
     # Cumulative sums run left to right, so zero weights on the right leave a row's bits alone.
     cumulative = weights.cumsum(axis=1)
     # A candidate stays while the mass before it is short of top_p: the smallest set that reaches top_p.
     kept = cumulative - weights < settings.top_p[:, None] * cumulative[:, -1:]
     last = kept.sum(axis=1) - 1
-    target = uniform * np.take_along_axis(cumulative, last[:, None], axis=1)[:, 0]
+    target = uniform * cumulative[rows, last]
     chosen = np.minimum((cumulative <= target[:, None]).sum(axis=1), last)
-    return np.take_along_axis(candidates, chosen[:, None], axis=1)[:, 0].astype(np.int64)
+    return candidates[rows, chosen].astype(np.int64)
+
+
+def _largest(logits: NDArray[np.float32], width: int) -> NDArray[np.intp]:
+    """Indices [B, width] of each row's largest logits, largest first."""
+    vocabulary = logits.shape[1]
+    if width == vocabulary:
+        return np.argsort(-logits, axis=1, kind="stable")
+    rows = np.arange(len(logits))[:, None]
+    candidates = None
+    columns = vocabulary // FOLD
+    if columns > 2 * width:
+        # Fold the row into columns of FOLD: the `width` largest logits lie in the `width` columns of largest maximum,
+        # so most of the row is never partitioned (halves the cost of sampling at V = 4097).
+        body = logits[:, : FOLD * columns].reshape(len(logits), FOLD, columns)
+        best = np.argpartition(body.max(axis=1), columns - width, axis=1)[:, -width:]
+        folded = (best[:, None, :] + columns * np.arange(FOLD)[:, None]).reshape(len(logits), -1)
+        rest = np.broadcast_to(np.arange(FOLD * columns, vocabulary), (len(logits), vocabulary - FOLD * columns))
+        candidates = np.concatenate([folded, rest], axis=1)
+        logits = logits[rows, candidates]
+    top = np.argpartition(logits, logits.shape[1] - width, axis=1)[:, -width:]
+    top = top[rows, np.argsort(-logits[rows, top], axis=1, kind="stable")]
+    return top if candidates is None else candidates[rows, top]
 
 
 def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from tts_engine.voice import Voice
 class TextPipeline(Protocol):
     """The part of `tts_engine.text.TextFrontend` that the engine uses."""
 
-    def sentences(self, text: str) -> Iterable[Sentence]: ...
+    def iterate(self, text: str) -> Iterator[Sentence]: ...
     def encode(self, sentence: Sentence) -> WordpieceEncoding: ...
 
 
