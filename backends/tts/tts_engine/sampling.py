@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,29 @@ class SamplingBatch:
             _mix(np.array([row.seed for row in settings], dtype=np.uint64) + _GOLDEN),
         )
 
+    @cached_property
+    def parts(self) -> tuple[_Part, ...]:
+        """The rows that are drawn (temperature > 0), by how many candidates they sort; found once, used every step."""
+        narrow = (self.top_k > 0) & (self.top_k <= NARROW)
+        parts = []
+        for mask, width in ((narrow, NARROW), (~narrow, None)):
+            rows = np.flatnonzero(mask & (self.temperature > 0))
+            if rows.size:
+                parts.append(_Part(self, rows, width))
+        return tuple(parts)
+
+
+class _Part:
+    """Rows of a batch that sort the same number of candidates (None: all), with their settings as columns."""
+
+    def __init__(self, batch: SamplingBatch, rows: NDArray[np.intp], width: int | None) -> None:
+        self.rows = rows
+        self.width = width
+        self.whole = len(rows) == len(batch.keys)
+        self.temperature = batch.temperature[rows, None]
+        self.top_k = np.where(batch.top_k == 0, np.iinfo(np.int64).max, batch.top_k)[rows, None]
+        self.top_p = batch.top_p[rows, None]
+
 
 def uniforms(keys: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Counter-based random numbers in [0, 1): the same (key, counter) gives the same number, in any company.
@@ -59,37 +83,29 @@ def sample(logits: NDArray[np.float32], settings: SamplingBatch, uniform: NDArra
     Returns:
         int64 [B], indices into V.
     """
+    parts = settings.parts
+    if len(parts) == 1 and parts[0].whole:
+        return _draw(logits, parts[0], uniform)
     tokens = logits.argmax(axis=1)
-    drawn = settings.temperature > 0
-    narrow = drawn & (settings.top_k > 0) & (settings.top_k <= min(NARROW, logits.shape[1] - 1))
-    for rows, width in ((narrow, NARROW), (drawn & ~narrow, logits.shape[1])):
-        if rows.all():
-            return _draw(logits, settings, uniform, width)
-        if rows.any():
-            part = SamplingBatch(
-                settings.temperature[rows], settings.top_k[rows], settings.top_p[rows], settings.keys[rows]
-            )
-            tokens[rows] = _draw(logits[rows], part, uniform[rows], width)
+    for part in parts:
+        tokens[part.rows] = _draw(logits[part.rows], part, uniform[part.rows])
     return tokens
 
 
-def _draw(
-    logits: NDArray[np.float32], settings: SamplingBatch, uniform: NDArray[np.float64], width: int
-) -> NDArray[np.int64]:
-    """Rows of temperature > 0, each among its `width` largest logits."""
+def _draw(logits: NDArray[np.float32], part: _Part, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
     rows = np.arange(len(logits))
-    candidates = _largest(logits, width)
+    candidates = _largest(logits, min(part.width or logits.shape[1], logits.shape[1]))
     values = logits[rows[:, None], candidates].astype(np.float64)
-    weights = np.exp((values - values[:, :1]) / settings.temperature[:, None])
-    weights *= (np.arange(width) < settings.top_k[:, None]) | (settings.top_k[:, None] == 0)
+    weights = np.exp((values - values[:, :1]) / part.temperature)
+    weights *= np.arange(weights.shape[1]) < part.top_k
     # Cumulative sums run left to right, so zero weights on the right leave a row's bits alone.
     cumulative = weights.cumsum(axis=1)
     # A candidate stays while the mass before it is short of top_p: the smallest set that reaches top_p.
-    kept = cumulative - weights < settings.top_p[:, None] * cumulative[:, -1:]
+    kept = cumulative - weights < part.top_p * cumulative[:, -1:]
     last = kept.sum(axis=1) - 1
     target = uniform * cumulative[rows, last]
     chosen = np.minimum((cumulative <= target[:, None]).sum(axis=1), last)
-    return candidates[rows, chosen].astype(np.int64)
+    return candidates[rows, chosen]
 
 
 def _largest(logits: NDArray[np.float32], width: int) -> NDArray[np.intp]:
