@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,9 +53,19 @@ class Engine:
     `on_chunk` should only pass them on. Either `start()` the loop or call `step()` by hand, not both.
     """
 
-    def __init__(self, voice: Voice, config: EngineConfig | None = None, text: TextPipeline | None = None) -> None:
-        """Load the voice's graphs; VoiceError says what is wrong with one. `text` replaces the text frontend."""
+    def __init__(
+        self,
+        voice: Voice,
+        config: EngineConfig | None = None,
+        text: TextPipeline | None = None,
+        poll: Callable[[], None] | None = None,
+    ) -> None:
+        """Load the voice's graphs; VoiceError says what is wrong with one. `text` replaces the text frontend.
+
+        `poll` is called once a step, in the loop's thread: the place to ask whether clients are still there.
+        """
         self.voice = voice
+        self._poll = poll
         self.config = config or EngineConfig()
         self.text = text or TextFrontend(list(voice.vocabulary.phonemes), voice.files["wordpiece"])
         threads = self.config.threads
@@ -176,6 +186,8 @@ class Engine:
         return item
 
     def _admit(self) -> None:
+        if self._poll is not None:
+            self._poll()
         for item in self.pool.admit():
             item.queue_seconds = time.perf_counter() - item.submitted - item.frontend_seconds
         for item in [item for item in self.pool.items if item.cancelled or self._stopping]:

@@ -1,0 +1,163 @@
+"""One tritonserver process: started on free or given ports, warm before it counts as ready, stopped without orphans."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from backends.launcher.distribution import WANTED, LauncherError, assemble, distribution, environment
+from backends.launcher.probe import synthesise
+
+ROOT = Path(__file__).resolve().parents[2]
+REPOSITORY = ROOT / "model_repository"
+EXIT_TIMEOUT = 60  # seconds; longer than the longest audio a request may ask for takes to make
+SHARED_MEMORY = 16 << 20
+MODEL = "tts"
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """Addresses (host:port) of a server that has answered a real inference; `pid` of tritonserver; its log file."""
+
+    grpc_url: str
+    http_url: str
+    metrics_url: str
+    pid: int
+    log: Path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _check_port(port: int, name: str) -> int:
+    if port == 0:
+        return free_port()
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise LauncherError(f"{name} port {port} is taken: stop what uses it, or pass --{name}-port 0") from error
+    return port
+
+
+def _complaint(log: Path) -> str:
+    """The one line of tritonserver's log that says what went wrong."""
+    text = log.read_text(errors="replace")
+    for pattern in (
+        r"failed to load '\w+' version \d+: \w+: (.*)",
+        r"TritonModelException: (.*)",
+        r"error: creating server: (.*)",
+        r"\| *tts *\| *\d+ *\| *UNAVAILABLE: (.*?) *\|",
+        r"^E\d+.*\] \"?(.*?)\"?$",
+        r"error while loading shared libraries: (.*)",
+    ):
+        if found := re.findall(pattern, text, re.M):
+            line: str = found[-1].strip()
+            return line[:400]
+    last = [line for line in text.splitlines() if line.strip()]
+    return last[-1][:400] if last else "it printed nothing"
+
+
+def _wait_ready(process: subprocess.Popen[bytes], url: str, log: Path, seconds: float, warm_up: bool) -> None:
+    import tritonclient.grpc as grpcclient
+    from tritonclient.utils import InferenceServerException
+
+    deadline = time.monotonic() + seconds
+    with grpcclient.InferenceServerClient(url) as client:
+        while True:
+            if process.poll() is not None:
+                raise LauncherError(f"tritonserver stopped while starting: {_complaint(log)}")
+            with suppress(InferenceServerException):
+                if client.is_model_ready(MODEL):
+                    break
+                if client.is_server_live() and "failed to load" in log.read_text(errors="replace"):
+                    raise LauncherError(f"model {MODEL} did not load: {_complaint(log)}")
+            if time.monotonic() > deadline:
+                raise LauncherError(f"tritonserver was not ready after {seconds:.0f} s; its log is {log}")
+            time.sleep(0.1)
+    if warm_up:
+        try:
+            samples = synthesise(url, "Ready.")
+        except (InferenceServerException, TimeoutError) as error:
+            raise LauncherError(f"the server is up but the first inference failed: {error}") from error
+        if samples == 0:
+            raise LauncherError("the server is up but the first inference gave no audio")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, then after the exit timeout the whole process group: no stub is left behind."""
+    if process.poll() is None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(EXIT_TIMEOUT + 10)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@contextmanager
+def running_server(
+    repository: Path = REPOSITORY,
+    *,
+    grpc_port: int = 0,
+    http_port: int = 0,
+    metrics_port: int = 0,
+    host: str = "127.0.0.1",
+    verbose: int = 0,
+    start_seconds: float = 120,
+    warm_up: bool = True,
+) -> Iterator[RunningServer]:
+    """Start, wait for a real inference, yield the addresses, stop. Port 0 = any free one.
+
+    Raises LauncherError with one sentence when the server cannot start.
+    """
+    if not (repository / MODEL / "config.pbtxt").exists():
+        raise LauncherError(f"{repository} holds no model {MODEL}: it needs {MODEL}/config.pbtxt")
+    if not (repository / MODEL / "1" / "voice.json").exists():
+        raise LauncherError(f"there is no voice in {repository / MODEL / '1'}: run `make export` first")
+    ports = {
+        name: _check_port(port, name)
+        for name, port in (("grpc", grpc_port), ("http", http_port), ("metrics", metrics_port))
+    }
+    with tempfile.TemporaryDirectory(prefix="tts-triton-") as work:
+        backends = assemble(Path(work) / "backends")
+        log = Path(work) / "tritonserver.log"
+        command = [
+            str(distribution() / WANTED[0] / "tritonserver"),
+            f"--model-repository={repository}",
+            f"--backend-directory={backends}",
+            "--model-control-mode=explicit",
+            f"--load-model={MODEL}",
+            f"--exit-timeout-secs={EXIT_TIMEOUT}",
+            f"--backend-config=python,shm-default-byte-size={SHARED_MEMORY}",
+            f"--log-verbose={verbose}",
+            *(f"--{name}-port={port}" for name, port in ports.items()),
+            f"--grpc-address={host}",
+            f"--http-address={host}",
+            f"--metrics-address={host}",
+        ]
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, env=environment(), start_new_session=True
+            )
+        try:
+            url = f"127.0.0.1:{ports['grpc']}"
+            _wait_ready(process, url, log, start_seconds, warm_up)
+            yield RunningServer(
+                url, f"127.0.0.1:{ports['http']}", f"127.0.0.1:{ports['metrics']}", process.pid, log
+            )
+        finally:
+            _stop(process)
