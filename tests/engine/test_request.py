@@ -62,6 +62,12 @@ def test_engine_settings_from_a_file(tmp_path: Path) -> None:
     path.write_text('{"capacitiy": 4}')
     with pytest.raises(ValueError, match="capacitiy"):
         EngineConfig.load(path)
+    path.write_text('{"capacity": "4"}')
+    with pytest.raises(ValueError, match="must be numbers"):
+        EngineConfig.load(path)
+    path.write_text("[1]")
+    with pytest.raises(ValueError, match="cannot read"):
+        EngineConfig.load(path)
     path.write_text('{"capacity": 0}')
     with pytest.raises(ValueError, match="between 1 and 1024"):
         EngineConfig.load(path)

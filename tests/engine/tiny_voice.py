@@ -78,12 +78,13 @@ class Graph:
         onnx.save(model, str(path))
 
 
-def write_language_model(path: Path) -> None:
+def write_language_model(path: Path, vocabulary: Vocabulary) -> None:
     """Llama-shaped, in the form of docs/ARCHITECTURE.md (TensorScatter into the cache, then masked Attention)."""
     g = Graph(seed=1)
-    table = g.rng.standard_normal((VOCABULARY.size, HIDDEN)).astype(np.float32)
-    table[VOCABULARY.pad_id] = 0
-    table[VOCABULARY.phoneme_ids[POISON]] = np.nan
+    table = g.rng.standard_normal((vocabulary.size, HIDDEN)).astype(np.float32)
+    table[vocabulary.pad_id] = 0
+    if POISON in vocabulary.phonemes:
+        table[vocabulary.phoneme_ids[POISON]] = np.nan
     x = g.node("ReduceSum", g.node("Gather", g.const(table), "tokens"), g.ints(2), keepdims=0)
     angles = np.arange(MAX_POSITIONS)[:, None] * 10_000.0 ** (-np.arange(HEAD_DIM // 2) / (HEAD_DIM // 2))
     cos, sin = (g.const(f(angles).astype(np.float32)) for f in (np.cos, np.sin))
@@ -121,7 +122,7 @@ def write_language_model(path: Path) -> None:
     final = g.node("RMSNormalization", x, one, axis=-1, epsilon=1e-5)
     places = g.node("Unsqueeze", "logit_idx", g.ints(2))
     hidden = g.node("GatherND", final, places, outputs=["hidden"], batch_dims=1)
-    g.node("MatMul", hidden, g.weights(HIDDEN, VOCABULARY.logit_count, scale=0.2), outputs=["logits"])
+    g.node("MatMul", hidden, g.weights(HIDDEN, vocabulary.logit_count, scale=0.2), outputs=["logits"])
     cache = (TensorProto.FLOAT, ["B", KV_HEADS, "T", HEAD_DIM])
     slots = [f"{kind}.{layer}" for layer in range(LAYERS) for kind in "kv"]
     g.save(
@@ -135,7 +136,7 @@ def write_language_model(path: Path) -> None:
             **{f"past_{slot}": cache for slot in slots},
         },
         {
-            "logits": (TensorProto.FLOAT, ["B", "m", VOCABULARY.logit_count]),
+            "logits": (TensorProto.FLOAT, ["B", "m", vocabulary.logit_count]),
             "hidden": (TensorProto.FLOAT, ["B", "m", HIDDEN]),
             **{f"present_{slot}": cache for slot in slots},
         },
@@ -163,10 +164,10 @@ def write_vocoder(path: Path) -> None:
     )
 
 
-def write_frontend(path: Path) -> None:
+def write_frontend(path: Path, wordpieces: int) -> None:
     """Labels from a wordpiece's embedding and the masked mean of the sentence."""
     g = Graph(seed=3)
-    embedded = g.node("Gather", g.weights(WORDPIECES, 8, scale=1.0), "input_ids")
+    embedded = g.node("Gather", g.weights(wordpieces, 8, scale=1.0), "input_ids")
     mask = g.node("Unsqueeze", g.node("Cast", "attention_mask", to=TensorProto.FLOAT), g.ints(2))
     total = g.node("ReduceSum", g.node("Mul", embedded, mask), g.ints(1), keepdims=1)
     mean = g.node("Div", total, g.node("ReduceSum", mask, g.ints(1), keepdims=1))
@@ -176,13 +177,18 @@ def write_frontend(path: Path) -> None:
     g.save(path, {"input_ids": ids, "attention_mask": ids}, {"logits": (TensorProto.FLOAT, ["B", "L", 3, 2])})
 
 
-def write_voice(directory: Path, **defaults: float) -> Path:
-    """Write the whole voice; `defaults` go over the file's request defaults. Returns the directory."""
+def write_voice(
+    directory: Path,
+    vocabulary: Vocabulary = VOCABULARY,
+    wordpiece: str = "{}",
+    wordpieces: int = WORDPIECES,
+) -> Path:
+    """Write the whole voice; `wordpiece` is its tokenizer.json with `wordpieces` entries. Returns the directory."""
     directory.mkdir(parents=True, exist_ok=True)
-    write_language_model(directory / "lm.onnx")
+    write_language_model(directory / "lm.onnx", vocabulary)
     write_vocoder(directory / "vocoder.onnx")
-    write_frontend(directory / "frontend.onnx")
-    (directory / "wordpiece.json").write_text("{}")
+    write_frontend(directory / "frontend.onnx", wordpieces)
+    (directory / "wordpiece.json").write_text(wordpiece, encoding="utf-8")
     paths = {"lm": "lm.onnx", "vocoder": "vocoder.onnx", "frontend": "frontend.onnx", "wordpiece": "wordpiece.json"}
     files = {
         name: {"path": path, "sha256": hashlib.sha256((directory / path).read_bytes()).hexdigest()}
@@ -198,7 +204,7 @@ def write_voice(directory: Path, **defaults: float) -> Path:
         "head_dim": HEAD_DIM,
         "hidden_size": HIDDEN,
         "max_positions": MAX_POSITIONS,
-        **VOCABULARY.to_dict(),
+        **vocabulary.to_dict(),
         "can_clone": False,
         "files": files,
         "defaults": {
@@ -208,7 +214,6 @@ def write_voice(directory: Path, **defaults: float) -> Path:
             "max_seconds": 30.0,
             "chunk_frames": 16,
             "first_chunk_frames": 4,
-            **defaults,
         },
         "limits": {"max_seconds": [0.1, 60.0]},
     }

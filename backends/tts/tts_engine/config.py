@@ -36,11 +36,14 @@ class EngineConfig:
     def load(cls, path: Path) -> EngineConfig:
         """Read engine.json (missing keys take the defaults); ValueError says which key or value is wrong."""
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError) as error:
+            values = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, TypeError, ValueError) as error:
             raise ValueError(f"cannot read engine settings {path}: {error}") from error
         known = {item.name for item in fields(cls)}
         unknown = set(values) - known
         if unknown:
             raise ValueError(f"unknown engine settings {sorted(unknown)} in {path}; known are {sorted(known)}")
-        return cls(**values)
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise ValueError(f"engine settings in {path} must be numbers (spin: true or false): {error}") from error

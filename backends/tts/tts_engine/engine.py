@@ -68,14 +68,13 @@ class Engine:
         self._poll = poll
         self.config = config or EngineConfig()
         self.text = text or TextFrontend(list(voice.vocabulary.phonemes), voice.files["wordpiece"])
-        threads = self.config.threads
-        self.model = LanguageModel(voice, self.config.capacity, threads)
+        self.model = LanguageModel(voice, self.config)
         self.pool = Pool(self.config.capacity, self.model.cache)
         sampler = Sampler(self.pool)
-        self.frontend = Frontend(voice, self.text, threads)
+        self.frontend = Frontend(voice, self.text, self.config)
         self.prefill = Prefill(self.model, self.pool, sampler)
         self.decode = Decode(voice, self.model, sampler)
-        self.vocoder = Vocoder(voice, self.pool, threads)
+        self.vocoder = Vocoder(voice, self.pool, self.config)
         sessions = {"frontend": self.frontend.session, "lm": self.model.session, "vocoder": self.vocoder.session}
         self._clock = StepClock(sessions)
         self._changed = threading.Condition()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tts_engine.config import EngineConfig
 from tts_engine.kv_cache import KVCache
 from tts_engine.prompt import CHANNELS
 from tts_engine.session import Session, empty
@@ -16,13 +17,13 @@ MASKED = np.float32(-1e30)
 class LanguageModel:
     """`forward` runs n positions for a range of slots; arrays stay bound while shapes and slots stay the same."""
 
-    def __init__(self, voice: Voice, capacity: int, threads: int) -> None:
-        self.cache = KVCache(voice.layers, capacity, voice.kv_heads, voice.head_dim, voice.max_positions)
+    def __init__(self, voice: Voice, config: EngineConfig) -> None:
+        self.cache = KVCache(voice.layers, config.capacity, voice.kv_heads, voice.head_dim, voice.max_positions)
         past = [f"past_{kind}.{layer}" for layer in range(voice.layers) for kind in "kv"]
         present = [name.replace("past", "present") for name in past]
         small = ("tokens", "position_ids", "write_idx", "bias", "logit_idx")
         self._cache_names = list(zip(past, present, strict=True))
-        self.session = Session(voice.files["lm"], threads, [*small, *past], ["logits", "hidden", *present])
+        self.session = Session(voice.files["lm"], config, [*small, *past], ["logits", "hidden", *present])
         self._logit_count = voice.vocabulary.logit_count
         self._hidden_size = voice.hidden_size
         self._batch: LanguageModelBatch | None = None

@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from tts_engine.config import EngineConfig
 from tts_engine.errors import VoiceError
 
 Array = NDArray[Any]
@@ -19,10 +20,11 @@ Array = NDArray[Any]
 class Session:
     """A loaded graph. `seconds`: time spent inside the runtime so far."""
 
-    def __init__(self, path: Path, threads: int, inputs: Collection[str], outputs: Collection[str]) -> None:
+    def __init__(self, path: Path, config: EngineConfig, inputs: Collection[str], outputs: Collection[str]) -> None:
         """Load `path` and check that it has (at least) the named inputs and outputs; VoiceError otherwise."""
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = config.threads
+        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(config.spin)))
         options.inter_op_num_threads = 1
         options.log_severity_level = 4  # errors come back as exceptions; the log would say them twice
         try:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from tts_engine.config import EngineConfig
 from tts_engine.errors import RequestError
 from tts_engine.item import Item, Stage
 from tts_engine.prompt import prompt_ids
@@ -26,8 +27,8 @@ class TextPipeline(Protocol):
 class Frontend:
     """Batched prosody prediction and prompt building for each item's current sentence."""
 
-    def __init__(self, voice: Voice, text: TextPipeline, threads: int) -> None:
-        self.session = Session(voice.files["frontend"], threads, ["input_ids", "attention_mask"], ["logits"])
+    def __init__(self, voice: Voice, text: TextPipeline, config: EngineConfig) -> None:
+        self.session = Session(voice.files["frontend"], config, ["input_ids", "attention_mask"], ["logits"])
         self._voice = voice
         self._text = text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tts_engine.config import EngineConfig
 from tts_engine.errors import VoiceError
 from tts_engine.item import Item, Stage
 from tts_engine.pool import Pool
@@ -16,8 +17,8 @@ STATE = "state."
 class Vocoder:
     """Stateful streaming decoding. States lie in one array a name, [capacity, …], a row an item; reset per sentence."""
 
-    def __init__(self, voice: Voice, pool: Pool, threads: int) -> None:
-        self.session = Session(voice.files["vocoder"], threads, ["codes", "lengths"], ["pcm"])
+    def __init__(self, voice: Voice, pool: Pool, config: EngineConfig) -> None:
+        self.session = Session(voice.files["vocoder"], config, ["codes", "lengths"], ["pcm"])
         self._pool = pool
         self._frame_samples = voice.frame_samples
         names = [name for name in self.session.input_shapes if name.startswith(STATE)]
