@@ -204,7 +204,7 @@ class Engine:
             if len(batch) == 1:
                 self._fail(batch[0], name, error)
                 return
-            for item in batch:
+            for item in [item for item in batch if item.finish_reason is None]:
                 try:
                     module.run([item])
                 except Exception as own_error:

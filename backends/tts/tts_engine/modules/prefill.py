@@ -26,15 +26,15 @@ class Prefill:
         start = self._pool.add_slots(items)
         try:
             logits = self._forward(items, start)
+            for item in items:
+                item.prefill_seconds += time.perf_counter() - started
+                item.stage = Stage.DECODE
+            self._sampler.take(items, logits)
         except Exception:
-            for item in reversed(items):
+            for item in reversed(items):  # as they were, so that each can be tried alone
                 self._pool.drop_slot(item, scrub=True)
+                item.stage = Stage.PREFILL
             raise
-        seconds = time.perf_counter() - started
-        for item in items:
-            item.prefill_seconds += seconds
-            item.stage = Stage.DECODE
-        self._sampler.take(items, logits)
 
     def _forward(self, items: list[Item], start: int) -> np.ndarray:
         prompts = [item.prompt for item in items if item.prompt is not None]
