@@ -1,7 +1,8 @@
-"""Benchmarks (`make bench`): measured figures, not tests; pytest collects nothing here."""
+"""Benchmarks (`make bench`): measured figures, not tests."""
 
 import sys
 from pathlib import Path
 
-# As Triton and pytest do: the engine's modules import each other as `tts_engine.…`.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "backends" / "tts"))
+# As pytest's `pythonpath` in pyproject.toml: the engine's modules and the client import as top-level packages.
+_ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(_ROOT / "backends" / "tts"), str(_ROOT / "client")]

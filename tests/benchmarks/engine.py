@@ -12,31 +12,28 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.load import Load, Stream, bursts, closed_loop
+from tests.benchmarks.load import Load, Stream, closed_loop
+from tests.benchmarks.rows import LEVELS, MODULES, Row, first_chunks, level_texts, print_table, row
 from training.score import load_sentences
 from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine
 from tts_engine.request import SamplingParams, SpeechRequest
 from tts_engine.voice import Voice
 
-LEVELS = (1, 4, 8, 16, 32)
 AGAINST_LOOP = 16
+Figures = dict[str, float]
 BARS = {  # name: (what it is, bound, whether it is a ceiling)
     "first_chunk_ms_p50_alone": ("first chunk p50, alone, ms", 60.0, True),
     "first_chunk_slope_4": ("first chunk p50, 4 at once ÷ alone", 2.0, True),
     "throughput_vs_sequential_16": ("throughput at 16 ÷ sequential loop", 4.0, False),
     "outside_runtime_share_8": ("share of the loop outside the runtime at 8, %", 15.0, True),
 }
-COLUMNS = ("path", "concurrent", "texts", "tokens_per_s", "audio_s_per_s", "first_chunk_ms_p50", "last_chunk_ms_p50")
-Row = dict[str, Any]
-Figures = dict[str, float]
-MODULES = ("frontend", "prefill", "decode", "vocoder")
 
 
 def engine_stream(engine: Engine) -> Stream:
@@ -51,36 +48,11 @@ def engine_stream(engine: Engine) -> Stream:
     return stream
 
 
-def row(path: str, load: Load, voice: Voice) -> Row:
-    """A line of the table."""
-    return {
-        "path": path,
-        "concurrent": load.concurrent,
-        "texts": len(load.heard),
-        "tokens_per_s": round(load.samples / voice.frame_samples / load.seconds, 1),
-        "audio_s_per_s": round(load.samples / voice.sample_rate / load.seconds, 2),
-        "first_chunk_ms_p50": round(load.first_chunk_ms(50), 1),
-        "last_chunk_ms_p50": round(load.last_chunk_ms(50), 1),
-    }
-
-
-def level_texts(texts: list[str], concurrent: int, quick: bool) -> list[str]:
-    """Texts of one level: everyone speaks at least twice (quick: once), and no level is too short to time."""
-    count = max(4, concurrent) if quick else max(16, 2 * concurrent)
-    return [texts[i % len(texts)] for i in range(count)]
-
-
-def first_chunks(path: str, stream: Stream, texts: list[str], voice: Voice, rounds: int) -> list[Row]:
-    """Rows of bursts of 1 and of 4 texts, taken in turn."""
-    alone = bursts(stream, texts, 1, rounds, f"{path}: first chunk, alone")
-    four = bursts(stream, texts, 4, rounds, f"{path}: first chunk, 4 at once")
-    return [row(f"{path} burst", load, voice) for load in (alone, four)]
-
-
 def in_process(voice: Voice, texts: list[str], args: argparse.Namespace) -> tuple[list[Row], Figures]:
     """Rows of the engine and of the sequential loop, and the four figures."""
     from tests.benchmarks.sequential import SequentialLoop
 
+    sys.setswitchinterval(0.0005)  # as the backend does: callers' threads and the loop share one interpreter
     threads = os.cpu_count() or 1
     loop = SequentialLoop(voice, args.checkpoints, threads)
     engine = Engine(voice, EngineConfig(capacity=max(LEVELS), threads=threads))
@@ -117,16 +89,6 @@ def in_process(voice: Voice, texts: list[str], args: argparse.Namespace) -> tupl
         "throughput_vs_sequential_16": round(ratio, 2),
         "outside_runtime_share_8": outside,
     }
-
-
-def print_table(rows: list[Row]) -> None:
-    """The rows for people."""
-    heads = (*COLUMNS, *(f"batch_{name}" for name in MODULES), "outside_runtime_share")
-    names = ("path", "conc.", "texts", "tokens/s", "audio s/s", "first ms", "last ms", *MODULES, "outside %")
-    widths = (14, 6, 6, 9, 10, 9, 9, 9, 8, 7, 8, 10)
-    print("".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True)))
-    for line in rows:
-        print("".join(f"{line.get(head, ''):>{width}}" for head, width in zip(heads, widths, strict=True)))
 
 
 def print_bars(figures: Figures) -> None:

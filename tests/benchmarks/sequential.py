@@ -28,7 +28,7 @@ EOS = 0
 
 
 class CachedLM:
-    """Incremental decoding of one sequence: `reset()`, then `step(tokens int64 [1, n, C])` → logits [V], eos and codes."""
+    """Decoding of one sequence: `reset()`, then `step(tokens int64 [1, n, C])` → logits [V] (eos + codes)."""
 
     def __init__(self, model: SpeechLM, positions: int) -> None:
         c = model.config
