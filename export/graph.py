@@ -46,7 +46,12 @@ class Graph:
         self._nodes.append(helper.make_node(kind, list(inputs), names, name=names[0], **attributes))
         return names[0]
 
+    def copy(self, node: onnx.NodeProto) -> None:
+        """Take over a node of another graph as it is."""
+        self._nodes.append(node)
+
     def model(self) -> onnx.ModelProto:
+        """The graph as an ONNX model of opset 24."""
         graph = helper.make_graph(self._nodes, self._name, self._inputs, self._outputs, list(self._weights.values()))
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="export")
         model.ir_version = IR_VERSION

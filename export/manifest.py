@@ -1,0 +1,69 @@
+"""voice.json: everything the engine must know of a voice, with a checksum of every file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from tts_engine.prompt import Vocabulary
+from tts_engine.voice import DEFAULTS, LIMITS
+
+from export.checkpoint import read_json
+from export.errors import ExportError
+from export.lm import LlamaConfig
+from training.models.codec import CodecConfig
+
+FILES = {"lm": "lm.onnx", "vocoder": "vocoder.onnx", "frontend": "frontend.onnx", "wordpiece": "wordpiece.json"}
+
+
+def vocabulary(lm: Path, config: LlamaConfig) -> Vocabulary:
+    """The ids of a voice's LM from its phonemes.json and config.json; ExportError when the two do not agree."""
+    table = lm / "phonemes.json"
+    try:
+        phonemes = json.loads(table.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ExportError(f"{table} cannot be read; run python -m training.phonemes") from error
+    made = Vocabulary.from_phonemes(phonemes, config.logit_count - 1)
+    if made.logit_offset != config.logit_offset:
+        raise ExportError(
+            f"{table} puts the first logit at id {made.logit_offset}, the LM was trained with {config.logit_offset}; "
+            "the table was changed after training"
+        )
+    return made
+
+
+def sampling_defaults(lm: Path) -> dict[str, float]:
+    """The engine's defaults, with those of the checkpoint's generation_config.json (where it has one) over them."""
+    path = lm / "generation_config.json"
+    given = read_json(path) if path.exists() else {}
+    return DEFAULTS | {name: value for name, value in given.items() if name in DEFAULTS}
+
+
+def write_manifest(
+    voice: Path, name: str, config: LlamaConfig, codec: CodecConfig, ids: Vocabulary, defaults: dict[str, float]
+) -> None:
+    """Write voice.json beside the files it lists (docs/ARCHITECTURE.md, "voice.json")."""
+    fields: dict[str, Any] = {
+        "name": name,
+        "sample_rate": codec.sample_rate,
+        "frame_samples": codec.frame_samples,
+        "channels": config.channels,
+        "layers": config.layers,
+        "kv_heads": config.kv_heads,
+        "head_dim": config.head_dim,
+        "hidden_size": config.hidden_size,
+        "max_positions": config.max_positions,
+        "can_clone": False,
+        **ids.to_dict(),
+        "files": {key: {"path": file, "sha256": _digest(voice / file)} for key, file in FILES.items()},
+        "defaults": defaults,
+        "limits": LIMITS,
+    }
+    (voice / "voice.json").write_text(json.dumps(fields, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,220 @@
+"""Gates that fail the export: each graph against its torch module, and against itself in pieces and in company."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnxruntime
+import torch
+from numpy.typing import NDArray
+
+from export.gate import Gate, milliseconds
+from export.runtime import LMRunner, blocks, greedy
+from training.models.bert import ProsodyBert
+from training.models.codec import CodecDecoder
+from training.models.llama import SpeechLM
+
+LOGIT_BAR = 1e-3
+PCM_BAR = 5e-3  # of full scale 1: the pitch's phase adds up rounding over the whole stream, which clicks show most
+ERROR_DB_BAR = -50.0  # energy of the error below the signal's, which a wrong state or window never reaches
+COMPANY_PCM_BAR = 1e-5
+GREEDY_TOKENS = 200
+SPEED_BATCHES = (1, 8, 16)
+SPEED_CONTEXT = 256
+FRAME_MS = 20.0
+Prompts = Sequence[NDArray[np.int64]]
+
+
+@torch.no_grad()
+def torch_greedy(model: SpeechLM, prompt: NDArray[np.int64], steps: int) -> NDArray[np.int64]:
+    """Most probable codes int64 [steps], the whole sequence recomputed for every one; prompt int64 [L, C]."""
+    offset = model.config.logit_offset
+    tokens = torch.from_numpy(prompt)[None]
+    codes = []
+    for _ in range(steps):
+        hidden = model.hidden(tokens)[0][0, -1]
+        codes.append(int((model.lm_head.weight[offset + 1 :] @ hidden).argmax()))
+        following = torch.zeros(1, 1, tokens.shape[2], dtype=torch.long)
+        following[..., 0] = offset + 1 + codes[-1]
+        tokens = torch.cat([tokens, following], 1)
+    return np.array(codes)
+
+
+def spoken(prompt: NDArray[np.int64], codes: NDArray[np.int64], logit_offset: int) -> NDArray[np.int64]:
+    """Prompt [L, C] with its codes [n] behind it, as the model reads them: int64 [1, L + n, C]."""
+    audio = np.zeros((len(codes), prompt.shape[1]), np.int64)
+    audio[:, 0] = codes + logit_offset + 1
+    return np.concatenate([prompt, audio])[None]
+
+
+def lm_gates(
+    session: onnxruntime.InferenceSession, model: SpeechLM, prompt: NDArray[np.int64], steps: int = GREEDY_TOKENS
+) -> tuple[list[Gate], NDArray[np.int64]]:
+    """The fp32 graph against torch on one prompt int64 [L, C]; also torch's greedy codes int64 [steps]."""
+    offset = model.config.logit_offset
+    codes = torch_greedy(model, prompt, steps)
+    tokens = spoken(prompt, codes, offset)
+    with torch.no_grad():
+        hidden = model.hidden(torch.from_numpy(tokens))[0]
+        logits = (hidden @ model.lm_head.weight[offset:].T).numpy()
+    positions = blocks(tokens.shape[1])
+    whole, states = LMRunner(session, 1, positions).forward(tokens)
+    cached = greedy(LMRunner(session, 1, positions), prompt[None], steps, offset)[0]
+    half = tokens.shape[1] // 2
+    apart = [LMRunner(session, 1, positions, in_place=in_place) for in_place in (True, False)]
+    runs = [[runner.forward(part)[0] for part in (tokens[:, :half], tokens[:, half:])] for runner in apart]
+    difference = max(float(np.abs(a - b).max()) for a, b in zip(*runs, strict=True))
+    difference = max(difference, float(np.abs(apart[0].cache - apart[1].cache).max()))
+    return [
+        Gate("lm fp32", "max |Δ logit|, teacher forced", float(np.abs(whole - logits).max()), LOGIT_BAR),
+        Gate("lm fp32", "max |Δ hidden|, teacher forced", float(np.abs(states - hidden.numpy()).max()), LOGIT_BAR),
+        Gate("lm fp32", f"greedy tokens of {steps} that differ", float((cached != codes).sum()), 0),
+        Gate("lm fp32", "max |Δ| in-place − separate cache", difference, 0),
+    ], codes
+
+
+def variant_gates(
+    name: str,
+    session: onnxruntime.InferenceSession,
+    exact: onnxruntime.InferenceSession,
+    prompts: Prompts,
+    codes: NDArray[np.int64],
+    logit_offset: int,
+) -> list[Gate]:
+    """A served form of the LM against the fp32 graph `exact`, on its own, and its speed."""
+    tokens = spoken(prompts[0], codes, logit_offset)
+    positions = blocks(tokens.shape[1])
+    wanted, _ = LMRunner(exact, 1, positions).forward(tokens)
+    logits, _ = LMRunner(session, 1, positions).forward(tokens)
+    start = len(prompts[0]) - 1
+    same = logits[0, start:].argmax(-1) == wanted[0, start:].argmax(-1)
+    graph = f"lm {name}"
+    gates = [
+        Gate(graph, "rms Δ logit", float(np.sqrt(np.mean((logits - wanted) ** 2)))),
+        Gate(graph, "greedy agreement, share of tokens", float(same.mean())),
+        Gate(graph, "max |Δ| alone − in company", company_difference(session, prompts, codes, logit_offset), 0),
+    ]
+    for batch in SPEED_BATCHES:
+        ms = decode_milliseconds(session, batch, tokens)
+        gates.append(Gate(graph, f"decode, n = 1, B = {batch}", batch, ms=ms, rtf=ms / FRAME_MS / batch))
+    return gates
+
+
+def company_difference(
+    session: onnxruntime.InferenceSession,
+    prompts: Prompts,
+    codes: NDArray[np.int64],
+    logit_offset: int,
+    steps: int = 8,
+) -> float:
+    """Largest difference of any row's logits between alone and in one ragged batch with a longer cache; 0 is bitwise.
+
+    Prompts (int64 [L_i, C] of different lengths) are prefilled together, right padded, then decoded `steps` times.
+    """
+    lengths = np.array([len(prompt) for prompt in prompts])
+    together = np.zeros((len(prompts), lengths.max(), prompts[0].shape[1]), np.int64)
+    for row, prompt in enumerate(prompts):
+        together[row, : len(prompt)] = prompt
+    audio = spoken(prompts[0][:0], codes[:steps], logit_offset)
+    positions = blocks(int(lengths.max()) + steps)
+    batch = LMRunner(session, len(prompts), positions + 64)
+    prefilled, _ = batch.forward(together, lengths)
+    decoded = [batch.forward(np.repeat(audio[:, i : i + 1], len(prompts), 0))[0] for i in range(audio.shape[1])]
+    worst = 0.0
+    for row, prompt in enumerate(prompts):
+        alone = LMRunner(session, 1, blocks(len(prompt) + steps))
+        own, _ = alone.forward(prompt[None])
+        worst = max(worst, float(np.abs(own[0] - prefilled[row, : len(prompt)]).max()))
+        for step, company in enumerate(decoded):
+            own, _ = alone.forward(audio[:, step : step + 1])
+            worst = max(worst, float(np.abs(own[0] - company[row]).max()))
+    return worst
+
+
+def decode_milliseconds(session: onnxruntime.InferenceSession, batch: int, tokens: NDArray[np.int64]) -> float:
+    """Time of one decoding step of `batch` rows with 255 positions of context."""
+    runner = LMRunner(session, batch, SPEED_CONTEXT)
+    token = np.repeat(tokens[:, -1:], batch, 0)
+
+    def step() -> None:
+        runner.lengths[:] = SPEED_CONTEXT - 1
+        runner.forward(token)
+
+    return milliseconds(step)
+
+
+def vocoder_gates(
+    session: onnxruntime.InferenceSession, decoder: CodecDecoder, codes: NDArray[np.int64]
+) -> list[Gate]:
+    """One-shot against torch, chunks against one-shot, ragged rows against rows alone; codes int64 [n]."""
+    frame = decoder.config.frame_samples
+    names = [value.name for value in session.get_outputs()]
+
+    def fresh(batch: int) -> dict[str, NDArray[np.float32]]:
+        return {f"state.{name}": value.numpy() for name, value in decoder.initial_state(batch).items()}
+
+    def run(rows: NDArray[np.int64], lengths: Sequence[int], state: dict[str, NDArray[np.float32]]) -> dict:
+        feeds = {"codes": rows, "lengths": np.array(lengths, np.int64), **state}
+        return dict(zip(names, session.run(None, feeds), strict=True))
+
+    row = codes[None]
+    lengths = torch.tensor([len(codes)])
+    with torch.no_grad():
+        wanted = decoder(torch.from_numpy(row), lengths, decoder.initial_state(1))[0].numpy()
+    whole = run(row, [len(codes)], fresh(1))["pcm"]
+    pieces, state, start = [], fresh(1), 0
+    for size in _schedule(len(codes)):
+        out = run(row[:, start : start + size], [size], state)
+        state = {name: out[f"next_{name}"] for name in state}
+        pieces.append(out["pcm"])
+        start += size
+    ragged = sorted({1, len(codes) // 3, len(codes)})
+    batch = run(np.repeat(row, len(ragged), 0), ragged, fresh(len(ragged)))
+    company = 0.0
+    for index, length in enumerate(ragged):
+        alone = run(row[:, :length], [length], fresh(1))
+        company = max(company, float(np.abs(batch["pcm"][index, : length * frame] - alone["pcm"][0]).max()))
+    joined = np.concatenate(pieces, 1)
+    ms = milliseconds(lambda: run(row, [len(codes)], fresh(1)))
+    audio_ms = len(codes) * frame / decoder.config.sample_rate * 1e3
+    first = min(8, len(codes))
+    first_ms = milliseconds(lambda: run(row[:, :first], [first], fresh(1)))
+    return [
+        Gate("vocoder", "max |Δ pcm|", float(np.abs(whole - wanted).max()), PCM_BAR, ms, ms / audio_ms),
+        Gate("vocoder", "error, dB below signal", _decibels(whole - wanted, wanted), ERROR_DB_BAR),
+        Gate("vocoder", "max |Δ pcm| chunks − one-shot", float(np.abs(joined - whole).max()), PCM_BAR),
+        Gate("vocoder", "chunks − one-shot, dB below signal", _decibels(joined - whole, whole), ERROR_DB_BAR),
+        Gate("vocoder", "max |Δ pcm| alone − in company", company, COMPANY_PCM_BAR),
+        Gate("vocoder", "first chunk, frames", first, None, first_ms, first_ms / (first * FRAME_MS)),
+    ]
+
+
+def _decibels(error: NDArray[np.float32], signal: NDArray[np.float32]) -> float:
+    """Energy of the error relative to the signal's."""
+    floor = 1e-20  # a bitwise equal result is -200 dB below full scale, not minus infinity
+    return float(10 * np.log10((np.mean(error.astype(float) ** 2) + floor) / (np.mean(signal.astype(float) ** 2) + floor)))
+
+
+def _schedule(total: int) -> list[int]:
+    """Chunk sizes 1, 2, 3, 5, 8, … that add up to `total`."""
+    sizes, a, b = [], 1, 2
+    while total:
+        sizes.append(min(a, total))
+        total -= sizes[-1]
+        a, b = b, a + b
+    return sizes
+
+
+def frontend_gates(session: onnxruntime.InferenceSession, bert: ProsodyBert, input_ids: NDArray[np.int64]) -> list[Gate]:
+    """Against torch on a ragged batch made of input_ids int64 [L] and its first half."""
+    rows = np.repeat(input_ids[None], 2, 0)
+    mask = np.ones_like(rows)
+    mask[1, (len(input_ids) + 1) // 2 :] = 0
+    with torch.no_grad():
+        wanted = bert(torch.from_numpy(rows), torch.from_numpy(mask)).numpy()
+    logits = session.run(None, {"input_ids": rows, "attention_mask": mask})[0]
+    difference = float(np.abs(logits - wanted)[mask == 1].max())
+    alone = {"input_ids": rows[:1], "attention_mask": mask[:1]}
+    ms = milliseconds(lambda: session.run(None, alone))
+    return [Gate("frontend", f"max |Δ logit|, {len(input_ids)} wordpieces", difference, LOGIT_BAR, ms)]

@@ -1,0 +1,136 @@
+"""The export from end to end: build, gate, then put the voice in place at once."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import torch
+from tqdm import tqdm
+from tts_engine.voice import Voice
+
+from export import parity, samples
+from export.checkpoint import Checkpoint, read_json
+from export.errors import ExportError
+from export.frontend import build_frontend
+from export.gate import Gate, require
+from export.lm import LlamaConfig, build_lm
+from export.manifest import FILES, sampling_defaults, vocabulary, write_manifest
+from export.quantize import VARIANTS
+from export.reference import reference_lm
+from export.runtime import load
+from export.vocoder import build_vocoder
+from training.models.bert import ProsodyBert
+from training.models.codec import CodecDecoder
+
+STAGES = 4 + len(VARIANTS)
+
+
+@dataclass(frozen=True)
+class Options:
+    """checkpoints: directory with lm/, codec/, prosody/. out: voice directory. variant: a VARIANTS name or "auto"."""
+
+    checkpoints: Path
+    out: Path
+    name: str
+    variant: str = "auto"
+    threads: int = 1
+    greedy_tokens: int = parity.GREEDY_TOKENS
+
+
+def served_variant(lm: Path, wanted: str) -> str:
+    """The variant to serve: `wanted`; for "auto" what the checkpoint's serving.json says, else fp32."""
+    if wanted == "auto":
+        path = lm / "serving.json"
+        wanted = read_json(path).get("variant", "fp32") if path.exists() else "fp32"
+    if wanted not in VARIANTS:
+        raise ExportError(f"unknown LM variant {wanted!r}; known are {', '.join(VARIANTS)}")
+    return wanted
+
+
+def export_voice(options: Options) -> list[Gate]:
+    """Build and check everything beside `out`, then move it there; the rows of the table.
+
+    A failed gate leaves `out` as it was. A variant that is not the served one and fails only its own gate is left out.
+
+    Raises:
+        ExportError: with the gate or the file that is wrong.
+    """
+    torch.set_num_threads(options.threads)
+    lm, codec, prosody = (options.checkpoints / part for part in ("lm", "codec", "prosody"))
+    served = served_variant(lm, options.variant)
+    staging = options.out.parent / f".{options.out.name}.partial"
+    shutil.rmtree(staging, ignore_errors=True)
+    (staging / "variants").mkdir(parents=True)
+    try:
+        with tqdm(total=STAGES, desc="export", unit="stage", leave=False) as progress:
+            gates = _build(options, lm, codec, prosody, staging, served, progress)
+        Voice.load(staging)  # what the engine will do
+        _replace(options.out, staging)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return gates
+
+
+def _build(
+    options: Options, lm: Path, codec: Path, prosody: Path, staging: Path, served: str, progress: tqdm
+) -> list[Gate]:
+    def stage(name: str) -> None:
+        progress.set_postfix_str(name)
+        progress.update(progress.n < STAGES and name != "lm fp32")
+
+    stage("lm fp32")
+    checkpoint = Checkpoint(lm)
+    config = LlamaConfig.from_dict(checkpoint.config)
+    ids = vocabulary(lm, config)
+    prompts = samples.prompts(ids)
+    exact = build_lm(checkpoint)
+    exact_session = load(exact, options.threads)
+    model = reference_lm(checkpoint)
+    gates, codes = parity.lm_gates(exact_session, model, prompts[0], options.greedy_tokens)
+    require(gates)
+
+    for name, transform in VARIANTS.items():
+        stage(f"lm {name}")
+        graph = transform(exact)
+        session = load(graph, options.threads)
+        rows = parity.variant_gates(name, session, exact_session, prompts, codes, config.logit_offset)
+        gates += rows
+        if name == served:
+            require(rows)
+        if all(row.passed for row in rows):
+            onnx.save(graph, staging / "variants" / f"lm_{name}.onnx")
+    shutil.copyfile(staging / "variants" / f"lm_{served}.onnx", staging / FILES["lm"])
+
+    stage("vocoder")
+    decoder = CodecDecoder.from_pretrained(codec)
+    if decoder.grid.shape[0] != ids.codebook_size:
+        raise ExportError(f"the LM speaks {ids.codebook_size} codes, the codec has {decoder.grid.shape[0]}")
+    build_vocoder(decoder, staging / FILES["vocoder"])
+    rows = parity.vocoder_gates(load(staging / FILES["vocoder"], options.threads), decoder, codes)
+    require(rows)
+    gates += rows
+
+    stage("frontend")
+    shutil.copyfile(prosody / "wordpiece.json", staging / FILES["wordpiece"])
+    bert = ProsodyBert.from_pretrained(prosody)
+    build_frontend(bert, staging / FILES["frontend"])
+    pieces = samples.wordpieces(ids, staging / FILES["wordpiece"])
+    rows = parity.frontend_gates(load(staging / FILES["frontend"], options.threads), bert, pieces)
+    require(rows)
+    gates += rows
+
+    stage("voice.json")
+    write_manifest(staging, options.name, config, decoder.config, ids, sampling_defaults(lm))
+    return gates
+
+
+def _replace(out: Path, staging: Path) -> None:
+    """Move the files of `staging` into `out`, voice.json last: without it a half-moved voice is no voice."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "voice.json").unlink(missing_ok=True)
+    shutil.rmtree(out / "variants", ignore_errors=True)
+    for name in ("variants", *FILES.values(), "voice.json"):
+        (staging / name).replace(out / name)
