@@ -43,7 +43,7 @@ def main() -> int:
     name = args.name or args.checkpoints.resolve().name
     try:
         gates = export_voice(Options(args.checkpoints, args.out, name, args.variant, args.threads))
-    except ExportError as error:
+    except (ExportError, ValueError, OSError) as error:
         print(f"export failed: {error}", file=sys.stderr)
         return 1
     print(table(gates))

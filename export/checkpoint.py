@@ -21,7 +21,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ExportError(f"{path} is missing; train the voice or point the export at a checkpoint directory") from error
+        raise ExportError(f"{path} is missing; train the voice or name a checkpoint directory") from error
     except ValueError as error:
         raise ExportError(f"{path} is not valid JSON") from error
     if not isinstance(value, dict):

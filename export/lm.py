@@ -41,7 +41,7 @@ class LlamaConfig:
     rms_norm_eps: float
     max_positions: int
     rope_theta: float
-    rope_scaling: Mapping[str, Any]
+    rope: Mapping[str, Any]
     channels: int
     logit_offset: int
     pad_id: int
@@ -50,12 +50,19 @@ class LlamaConfig:
     def logit_count(self) -> int:
         return self.vocab_size - self.logit_offset
 
+    @property
+    def rope_type(self) -> str:
+        return str(self.rope.get("rope_type", self.rope.get("type", "default")))
+
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> LlamaConfig:
-        """Read config.json (old `rope_theta` + `rope_scaling` or new `rope_parameters`); ExportError says what is not supported."""
+        """Read config.json, with `rope_theta` and `rope_scaling` or the newer `rope_parameters`.
+
+        Raises ExportError saying what is missing or not supported.
+        """
         for name, only in (("hidden_act", "silu"), ("attention_bias", False), ("mlp_bias", False)):
             if fields.get(name, only) != only:
-                raise ExportError(f"this exporter writes Llamas with {name} = {only!r}; config.json has {fields[name]!r}")
+                raise ExportError(f"only {name} = {only!r} is supported; config.json has {fields[name]!r}")
         rope = dict(fields.get("rope_parameters") or fields.get("rope_scaling") or {})
         try:
             heads, hidden = int(fields["num_attention_heads"]), int(fields["hidden_size"])
@@ -70,7 +77,7 @@ class LlamaConfig:
                 rms_norm_eps=float(fields.get("rms_norm_eps", 1e-6)),
                 max_positions=int(fields.get("max_position_embeddings", 2048)),
                 rope_theta=float(rope.get("rope_theta", fields.get("rope_theta", 10_000.0))),
-                rope_scaling=rope,
+                rope=rope,
                 channels=int(fields.get("channels", 1)),
                 logit_offset=int(fields.get("logit_offset", 0)),
                 pad_id=int(fields.get("pad_token_id") or 0),
@@ -81,8 +88,7 @@ class LlamaConfig:
 
 def inverse_frequencies(config: LlamaConfig) -> NDArray[np.float64]:
     """Rotation a position in radians, [head_dim / 2]; rope types default, linear and llama3 (Llama 3.1)."""
-    scaling = config.rope_scaling
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    scaling, kind = config.rope, config.rope_type
     frequency = config.rope_theta ** -(np.arange(0, config.head_dim, 2) / config.head_dim)
     if kind == "default":
         return frequency
@@ -105,7 +111,7 @@ def build_lm(checkpoint: Checkpoint) -> onnx.ModelProto:
     """
     config = LlamaConfig.from_dict(checkpoint.config)
     graph = Graph("lm")
-    cache = ["B", config.kv_heads, "T", config.head_dim]
+    cache: list[int | str] = ["B", config.kv_heads, "T", config.head_dim]
     graph.input("tokens", I64, ["B", "n", config.channels])
     graph.input("position_ids", I64, ["B", "n"])
     graph.input("write_idx", I64, ["B"])
@@ -130,8 +136,9 @@ def build_lm(checkpoint: Checkpoint) -> onnx.ModelProto:
     head = checkpoint.tensor("model.embed_tokens.weight" if tied else "lm_head.weight")
     _linear(graph, "hidden", [head[config.logit_offset :]], "logits")
     model = graph.model()
-    if model.ByteSize() > MAX_BYTES:
-        raise ExportError(f"the graph is {model.ByteSize() / 2**30:.1f} GiB; one ONNX file holds at most 2 GiB of weights")
+    size = model.ByteSize()
+    if size > MAX_BYTES:
+        raise ExportError(f"the graph is {size / 2**30:.1f} GiB; one ONNX file holds at most 2 GiB of weights")
     return model
 
 

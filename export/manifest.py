@@ -7,13 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tts_engine.prompt import Vocabulary
-from tts_engine.voice import DEFAULTS, LIMITS
-
 from export.checkpoint import read_json
 from export.errors import ExportError
 from export.lm import LlamaConfig
 from training.models.codec import CodecConfig
+from tts_engine.prompt import Vocabulary
+from tts_engine.voice import DEFAULTS, LIMITS
 
 FILES = {"lm": "lm.onnx", "vocoder": "vocoder.onnx", "frontend": "frontend.onnx", "wordpiece": "wordpiece.json"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -70,7 +71,7 @@ def lm_gates(
         Gate("lm fp32", "max |Δ logit|, teacher forced", float(np.abs(whole - logits).max()), LOGIT_BAR),
         Gate("lm fp32", "max |Δ hidden|, teacher forced", float(np.abs(states - hidden.numpy()).max()), LOGIT_BAR),
         Gate("lm fp32", f"greedy tokens of {steps} that differ", float((cached != codes).sum()), 0),
-        Gate("lm fp32", "max |Δ| in-place − separate cache", difference, 0),
+        Gate("lm fp32", "max |Δ| in-place - separate cache", difference, 0),
     ], codes
 
 
@@ -93,7 +94,7 @@ def variant_gates(
     gates = [
         Gate(graph, "rms Δ logit", float(np.sqrt(np.mean((logits - wanted) ** 2)))),
         Gate(graph, "greedy agreement, share of tokens", float(same.mean())),
-        Gate(graph, "max |Δ| alone − in company", company_difference(session, prompts, codes, logit_offset), 0),
+        Gate(graph, "max |Δ| alone - in company", company_difference(session, prompts, codes, logit_offset), 0),
     ]
     for batch in SPEED_BATCHES:
         ms = decode_milliseconds(session, batch, tokens)
@@ -144,9 +145,7 @@ def decode_milliseconds(session: onnxruntime.InferenceSession, batch: int, token
     return milliseconds(step)
 
 
-def vocoder_gates(
-    session: onnxruntime.InferenceSession, decoder: CodecDecoder, codes: NDArray[np.int64]
-) -> list[Gate]:
+def vocoder_gates(session: onnxruntime.InferenceSession, decoder: CodecDecoder, codes: NDArray[np.int64]) -> list[Gate]:
     """One-shot against torch, chunks against one-shot, ragged rows against rows alone; codes int64 [n]."""
     frame = decoder.config.frame_samples
     names = [value.name for value in session.get_outputs()]
@@ -183,9 +182,9 @@ def vocoder_gates(
     return [
         Gate("vocoder", "max |Δ pcm|", float(np.abs(whole - wanted).max()), PCM_BAR, ms, ms / audio_ms),
         Gate("vocoder", "error, dB below signal", _decibels(whole - wanted, wanted), ERROR_DB_BAR),
-        Gate("vocoder", "max |Δ pcm| chunks − one-shot", float(np.abs(joined - whole).max()), PCM_BAR),
-        Gate("vocoder", "chunks − one-shot, dB below signal", _decibels(joined - whole, whole), ERROR_DB_BAR),
-        Gate("vocoder", "max |Δ pcm| alone − in company", company, COMPANY_PCM_BAR),
+        Gate("vocoder", "max |Δ pcm| chunks - one-shot", float(np.abs(joined - whole).max()), PCM_BAR),
+        Gate("vocoder", "chunks - one-shot, dB below signal", _decibels(joined - whole, whole), ERROR_DB_BAR),
+        Gate("vocoder", "max |Δ pcm| alone - in company", company, COMPANY_PCM_BAR),
         Gate("vocoder", "first chunk, frames", first, None, first_ms, first_ms / (first * FRAME_MS)),
     ]
 
@@ -193,7 +192,8 @@ def vocoder_gates(
 def _decibels(error: NDArray[np.float32], signal: NDArray[np.float32]) -> float:
     """Energy of the error relative to the signal's."""
     floor = 1e-20  # a bitwise equal result is -200 dB below full scale, not minus infinity
-    return float(10 * np.log10((np.mean(error.astype(float) ** 2) + floor) / (np.mean(signal.astype(float) ** 2) + floor)))
+    energies = [float(np.mean(np.square(x, dtype=np.float64))) + floor for x in (error, signal)]
+    return 10 * math.log10(energies[0] / energies[1])
 
 
 def _schedule(total: int) -> list[int]:
@@ -206,7 +206,9 @@ def _schedule(total: int) -> list[int]:
     return sizes
 
 
-def frontend_gates(session: onnxruntime.InferenceSession, bert: ProsodyBert, input_ids: NDArray[np.int64]) -> list[Gate]:
+def frontend_gates(
+    session: onnxruntime.InferenceSession, bert: ProsodyBert, input_ids: NDArray[np.int64]
+) -> list[Gate]:
     """Against torch on a ragged batch made of input_ids int64 [L] and its first half."""
     rows = np.repeat(input_ids[None], 2, 0)
     mask = np.ones_like(rows)

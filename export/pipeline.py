@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 import onnx
 import torch
 from tqdm import tqdm
-from tts_engine.voice import Voice
 
 from export import parity, samples
 from export.checkpoint import Checkpoint, read_json
@@ -24,6 +24,7 @@ from export.runtime import load
 from export.vocoder import build_vocoder
 from training.models.bert import ProsodyBert
 from training.models.codec import CodecDecoder
+from tts_engine.voice import Voice
 
 STAGES = 4 + len(VARIANTS)
 
@@ -57,41 +58,39 @@ def export_voice(options: Options) -> list[Gate]:
 
     Raises:
         ExportError: with the gate or the file that is wrong.
+        ValueError, OSError: from the torch modules' own loaders.
     """
     torch.set_num_threads(options.threads)
-    lm, codec, prosody = (options.checkpoints / part for part in ("lm", "codec", "prosody"))
-    served = served_variant(lm, options.variant)
     staging = options.out.parent / f".{options.out.name}.partial"
     shutil.rmtree(staging, ignore_errors=True)
     (staging / "variants").mkdir(parents=True)
     try:
         with tqdm(total=STAGES, desc="export", unit="stage", leave=False) as progress:
-            gates = _build(options, lm, codec, prosody, staging, served, progress)
-        Voice.load(staging)  # what the engine will do
+            gates = _build(options, staging, progress)
         _replace(options.out, staging)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return gates
 
 
-def _build(
-    options: Options, lm: Path, codec: Path, prosody: Path, staging: Path, served: str, progress: tqdm
-) -> list[Gate]:
+def _build(options: Options, staging: Path, progress: tqdm) -> list[Gate]:
+    """Everything into `staging`; raises at the first failed gate that a served graph must pass."""
+
     def stage(name: str) -> None:
         progress.set_postfix_str(name)
-        progress.update(progress.n < STAGES and name != "lm fp32")
+        progress.update()
 
-    stage("lm fp32")
+    lm, codec, prosody = (options.checkpoints / part for part in ("lm", "codec", "prosody"))
+    served = served_variant(lm, options.variant)
+    stage("lm")
     checkpoint = Checkpoint(lm)
     config = LlamaConfig.from_dict(checkpoint.config)
     ids = vocabulary(lm, config)
     prompts = samples.prompts(ids)
     exact = build_lm(checkpoint)
     exact_session = load(exact, options.threads)
-    model = reference_lm(checkpoint)
-    gates, codes = parity.lm_gates(exact_session, model, prompts[0], options.greedy_tokens)
+    gates, codes = parity.lm_gates(exact_session, reference_lm(checkpoint), prompts[0], options.greedy_tokens)
     require(gates)
-
     for name, transform in VARIANTS.items():
         stage(f"lm {name}")
         graph = transform(exact)
@@ -100,30 +99,30 @@ def _build(
         gates += rows
         if name == served:
             require(rows)
+            onnx.save(graph, staging / FILES["lm"])
         if all(row.passed for row in rows):
             onnx.save(graph, staging / "variants" / f"lm_{name}.onnx")
-    shutil.copyfile(staging / "variants" / f"lm_{served}.onnx", staging / FILES["lm"])
 
     stage("vocoder")
     decoder = CodecDecoder.from_pretrained(codec)
-    if decoder.grid.shape[0] != ids.codebook_size:
-        raise ExportError(f"the LM speaks {ids.codebook_size} codes, the codec has {decoder.grid.shape[0]}")
+    size = math.prod(decoder.config.levels)
+    if size != ids.codebook_size:
+        raise ExportError(f"the LM speaks {ids.codebook_size} codes, the codec has {size}; train them together")
     build_vocoder(decoder, staging / FILES["vocoder"])
-    rows = parity.vocoder_gates(load(staging / FILES["vocoder"], options.threads), decoder, codes)
+    gates += (rows := parity.vocoder_gates(load(staging / FILES["vocoder"], options.threads), decoder, codes))
     require(rows)
-    gates += rows
 
     stage("frontend")
-    shutil.copyfile(prosody / "wordpiece.json", staging / FILES["wordpiece"])
+    shutil.copyfile(prosody / FILES["wordpiece"], staging / FILES["wordpiece"])
     bert = ProsodyBert.from_pretrained(prosody)
     build_frontend(bert, staging / FILES["frontend"])
     pieces = samples.wordpieces(ids, staging / FILES["wordpiece"])
-    rows = parity.frontend_gates(load(staging / FILES["frontend"], options.threads), bert, pieces)
+    gates += (rows := parity.frontend_gates(load(staging / FILES["frontend"], options.threads), bert, pieces))
     require(rows)
-    gates += rows
 
     stage("voice.json")
     write_manifest(staging, options.name, config, decoder.config, ids, sampling_defaults(lm))
+    Voice.load(staging)  # what the engine will do
     return gates
 
 

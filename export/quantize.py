@@ -17,21 +17,23 @@ from onnx import numpy_helper
 from export.graph import Graph
 
 TINY = 1e-10  # keeps the scale of an all-zero token positive
-BLOCKS = {8: 128, 4: 32}  # weights that share a scale: 4 bits need the finer one
+# Weights that share a scale. Larger blocks are a little faster, but there ONNX Runtime's kernels for one row and for
+# several differ in the 8-bit rounding of activations: a request's result would depend on its company.
+BLOCK = 32
 
 
 def row8(model: onnx.ModelProto) -> onnx.ModelProto:
-    """int8 × int8 MatMuls: activations scaled token by token to [-127, 127], weights output by output.
+    """int8 x int8 MatMuls: activations scaled token by token to [-127, 127], weights output by output.
 
     Activations travel as uint8 with zero point 128, the form processors have instructions for. (Without VNNI, x86 adds
     pairs of products in 16 bits and can saturate; the parity row shows it.)
     """
     weights = {weight.name: weight for weight in model.graph.initializer}
     graph = Graph(model.graph.name)
-    graph.weight("row8.limit", np.float32(127))
-    graph.weight("row8.tiny", np.float32(TINY))
-    graph.weight("row8.centre", np.float32(128))
-    graph.weight("row8.zero_point", np.uint8(128))
+    graph.weight("row8.limit", np.array(127, np.float32))
+    graph.weight("row8.tiny", np.array(TINY, np.float32))
+    graph.weight("row8.centre", np.array(128, np.float32))
+    graph.weight("row8.zero_point", np.array(128, np.uint8))
     graph.weight("row8.last", np.array([-1], np.int64))
     for node in model.graph.node:
         if node.op_type != "MatMul" or node.input[1] not in weights:
@@ -61,16 +63,14 @@ def row8(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def weight_only(model: onnx.ModelProto, bits: int) -> onnx.ModelProto:
-    """MatMulNBits (ONNX Runtime's own operator): weights in 8 or 4 bits, one scale per `BLOCKS[bits]` of them."""
+    """MatMulNBits (ONNX Runtime's own operator): weights in 8 or 4 bits, one scale per `BLOCK` of them."""
     from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
 
     logging.getLogger(MatMulNBitsQuantizer.__module__).setLevel(logging.WARNING)  # else a line for every node
     copy = onnx.ModelProto()
     copy.CopyFrom(model)  # the quantiser works in place
     # Accuracy level 4: activations go to int8 inside the kernel too, block by block within a token.
-    config = DefaultWeightOnlyQuantConfig(
-        block_size=BLOCKS[bits], is_symmetric=bits == 8, bits=bits, accuracy_level=4
-    )
+    config = DefaultWeightOnlyQuantConfig(block_size=BLOCK, is_symmetric=bits == 8, bits=bits, accuracy_level=4)
     quantiser = MatMulNBitsQuantizer(copy, algo_config=config)
     quantiser.process()
     return quantiser.model.model

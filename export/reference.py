@@ -18,8 +18,8 @@ def reference_lm(checkpoint: Checkpoint) -> SpeechLM:
     ExportError for a scaled RoPE, which the training model does not have and therefore cannot vouch for.
     """
     config = LlamaConfig.from_dict(checkpoint.config)
-    if config.rope_scaling.get("rope_type", config.rope_scaling.get("type", "default")) != "default":
-        raise ExportError("the training model has no scaled RoPE, so there is nothing to hold this checkpoint's graph to")
+    if config.rope_type != "default":
+        raise ExportError("the torch model has no scaled RoPE, so there is nothing to hold this checkpoint's graph to")
     known = {field.name for field in fields(SpeechLMConfig)}
     values = {name: value for name, value in checkpoint.config.items() if name in known}
     values |= {

@@ -48,7 +48,7 @@ class LMRunner:
     def forward(
         self, tokens: NDArray[np.int64], counts: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Append tokens [B, n, C], of which counts [B] are valid (right padded) → logits [B, n, V], hidden [B, n, H]."""
+        """Append tokens [B, n, C], of which counts [B] are valid (right padded): logits [B, n, V], hidden [B, n, H]."""
         batch, n = tokens.shape[:2]
         new = np.arange(n)
         columns = np.arange(self.cache.shape[3])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
 from tts_engine.prompt import PROSODY_LEVELS, Vocabulary, prompt_ids
 from tts_engine.text import TextFrontend
 
