@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = ROOT / "model_repository"
 EXIT_TIMEOUT = 60  # seconds; longer than the longest audio a request may ask for takes to make
 SHARED_MEMORY = 16 << 20
+UNLOAD_GRACE = 5  # seconds
 MODEL = "tts"
 
 
@@ -65,8 +66,8 @@ def _complaint(log: Path) -> str:
         r"error while loading shared libraries: (.*)",
     ):
         if found := re.findall(pattern, text, re.M):
-            line: str = found[-1].strip()
-            return line[:400]
+            line: str = found[-1].partition(r"\n")[0]  # the rest is a traceback
+            return line.strip()[:400]
     last = [line for line in text.splitlines() if line.strip()]
     return last[-1][:400] if last else "it printed nothing"
 
@@ -97,12 +98,19 @@ def _wait_ready(process: subprocess.Popen[bytes], url: str, log: Path, seconds: 
             raise LauncherError("the server is up but the first inference gave no audio")
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, then after the exit timeout the whole process group: no stub is left behind."""
+def _stop(process: subprocess.Popen[bytes], log: Path) -> None:
+    """SIGTERM: open streams finish, the model is unloaded; then the whole process group goes, so no stub is left.
+
+    tritonserver 2.51 keeps a reference to the model for every request that it refused itself on a stream (wrong
+    dtype or shape) and then waits for it until its exit timeout: once no inference is open, UNLOAD_GRACE must do.
+    """
     if process.poll() is None:
         process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(EXIT_TIMEOUT + 10)
+        deadline = time.monotonic() + EXIT_TIMEOUT + 10
+        while process.poll() is None and time.monotonic() < deadline:
+            if "All models are stopped" in log.read_text(errors="replace"):
+                deadline = min(deadline, time.monotonic() + UNLOAD_GRACE)
+            time.sleep(0.05)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -160,4 +168,4 @@ def running_server(
                 url, f"127.0.0.1:{ports['http']}", f"127.0.0.1:{ports['metrics']}", process.pid, log
             )
         finally:
-            _stop(process)
+            _stop(process, log)

@@ -1,0 +1,93 @@
+"""One real tritonserver for the whole session, on a tiny random voice (or on TTS_VOICE=model_repository/tts/1)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tts_engine.prompt import Vocabulary
+
+from backends.launcher import RunningServer, running_server
+from tests.engine.tiny_voice import CODEBOOK, write_voice
+from tests.server.wire import Speaker
+
+ROOT = Path(__file__).resolve().parents[2]
+CAPACITY = 64
+WORDPIECES = 4200
+
+
+def server_voice(directory: Path) -> Path:
+    """Tiny random graphs under the real text frontend: the symbols and wordpieces of the demo voice."""
+    checkpoints = ROOT / "checkpoints" / "rms"
+    phonemes = json.loads((checkpoints / "lm" / "phonemes.json").read_text())
+    wordpiece = (checkpoints / "prosody" / "wordpiece.json").read_text()
+    return write_voice(directory, Vocabulary.from_phonemes(phonemes, CODEBOOK), wordpiece, WORDPIECES)
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model repository as ours, with room for the concurrency tests."""
+    folder = tmp_path_factory.mktemp("repository")
+    model = folder / "tts"
+    model.mkdir()
+    config = (ROOT / "model_repository" / "tts" / "config.pbtxt").read_text()
+    assert '"32"' in config, "the default capacity changed; adapt this fixture"
+    (model / "config.pbtxt").write_text(config.replace('"32"', f'"{CAPACITY}"'))
+    if voice := os.environ.get("TTS_VOICE"):
+        shutil.copytree(ROOT / voice, model / "1")
+    else:
+        server_voice(model / "1")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(repository: Path) -> Iterator[RunningServer]:
+    with running_server(repository) as running:
+        yield running
+
+
+class Gauges:
+    """The server's own metrics."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self._url = f"http://{server.metrics_url}/metrics"
+
+    def read(self) -> dict[str, float]:
+        with urllib.request.urlopen(self._url) as answer:
+            lines = answer.read().decode().splitlines()
+        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("tts_")}
+
+    def outcome(self, name: str) -> float:
+        return self.read().get(f'tts_requests_total{{model="tts",outcome="{name}"}}', 0.0)
+
+    def wait_empty(self, seconds: float = 20) -> None:
+        """Pool empty and slots free; waits, because a client is told of its end before the gauges are."""
+        deadline = time.monotonic() + seconds
+        while True:
+            values = self.read()
+            held = {name: values[f'{name}{{model="tts"}}'] for name in ("tts_pool_items", "tts_kv_slots_used")}
+            if not any(held.values()):
+                return
+            assert time.monotonic() < deadline, f"still held: {held}"
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def gauges(server: RunningServer) -> Gauges:
+    return Gauges(server)
+
+
+@pytest.fixture
+def speaker(server: RunningServer, gauges: Gauges) -> Iterator[Speaker]:
+    """A connection; after each test the pool is empty, the slots are free and the next request is fine."""
+    with Speaker(server.grpc_url) as connection:
+        yield connection
+    gauges.wait_empty()
+    with Speaker(server.grpc_url) as fresh:
+        assert fresh.say("Fine.", max_seconds=0.2).finals == 1

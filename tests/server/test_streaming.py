@@ -1,0 +1,87 @@
+"""The real server over gRPC: what is asked for arrives, alone, in company and five hundred times in a row."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tts_engine.engine import Engine
+from tts_engine.request import SamplingParams, SpeechRequest
+from tts_engine.voice import Voice
+
+from backends.launcher import RunningServer
+from tests.server.wire import Speaker
+
+TEXT = "The birch canoe slid on the smooth planks."
+
+
+def test_audio_streams_in_chunks_that_start_small_with_one_final(speaker: Speaker) -> None:
+    answer = speaker.say(TEXT, seed=1, max_seconds=2.0, first_chunk_frames=4, chunk_frames=16)
+    assert answer.finals == 1
+    assert len(answer.chunks) > 2
+    assert len(answer.chunks[0]) == 4 * 320
+    assert max(len(chunk) for chunk in answer.chunks) <= 16 * 320
+    assert answer.chunks[0].dtype == np.float32
+    assert np.abs(answer.audio).max() <= 1
+
+
+def test_other_outputs_come_when_requested(speaker: Speaker) -> None:
+    names = ("waveform", "sample_rate", "finish_reason", "timings")
+    answer = speaker.say(TEXT, outputs=names, seed=1, max_seconds=0.5)
+    last = answer.outputs[-1]
+    assert last["sample_rate"].tolist() == [16000]
+    assert last["finish_reason"][0] in (b"stop", b"length")
+    timings = json.loads(last["timings"][0])
+    assert {"queue_ms", "frontend_ms", "prefill_ms", "first_chunk_ms", "total_ms", "decode_steps"} <= set(timings)
+    assert 0 < timings["first_chunk_ms"] <= timings["total_ms"]
+    only = speaker.say(TEXT, outputs=("waveform",), seed=1, max_seconds=0.2)
+    assert all(set(outputs) == {"waveform"} for outputs in only.outputs)
+
+
+def test_fifty_at_once_each_as_if_alone(speaker: Speaker) -> None:
+    texts = [f"Number {index} of the crowd speaks now." for index in range(50)]
+    names = [speaker.send(text, seed=index, max_seconds=1.0) for index, text in enumerate(texts)]
+    together = [speaker.wait(name) for name in names]
+    assert all(answer.error is None and answer.finals == 1 for answer in together)
+    for index in (0, 7, 23, 49):
+        alone = speaker.say(texts[index], seed=index, max_seconds=1.0)
+        np.testing.assert_array_equal(alone.audio, together[index].audio)
+
+
+def test_through_triton_as_in_process(speaker: Speaker, repository: Path) -> None:
+    engine = Engine(Voice.load(repository / "tts" / "1"))
+    request = SpeechRequest(TEXT, SamplingParams(seed=5, max_seconds=2.0))
+    expected = np.concatenate([chunk.pcm for chunk in engine.stream(request)])
+    np.testing.assert_array_equal(speaker.say(TEXT, seed=5, max_seconds=2.0).audio, expected)
+
+
+def test_five_hundred_in_a_row(speaker: Speaker) -> None:
+    sounding = 0
+    for index in range(500):
+        answer = speaker.say("Go.", seed=index, max_seconds=0.1)
+        assert answer.finals == 1
+        sounding += len(answer.audio) > 0  # random weights may end at once
+    assert sounding > 400
+
+
+def test_long_text_is_one_stream(speaker: Speaker) -> None:
+    short = len(speaker.say("One.", seed=3, max_seconds=30.0).audio)
+    answer = speaker.say("One. " * 6, seed=3, max_seconds=30.0)
+    assert answer.finals == 1
+    assert len(answer.audio) > short
+
+
+def test_generate_stream_over_http(server: RunningServer) -> None:
+    body = json.dumps({"target_text": [[TEXT]], "parameters": {"seed": 1, "max_seconds": 0.2}})
+    if os.environ.get("TTS_VOICE"):
+        pytest.skip("audio as JSON of the real voice adds nothing")
+    request = urllib.request.Request(
+        f"http://{server.http_url}/v2/models/tts/generate_stream", body.encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        events = [json.loads(line[6:]) for line in answer.read().decode().splitlines() if line.startswith("data: ")]
+    assert sum(len(event["waveform"]) for event in events) > 0
