@@ -16,7 +16,15 @@ from tts_client.chunk import Chunk
 from tts_client.client import LIVE_TIMEOUT_S
 from tts_client.errors import Cancelled, ServerError, TTSError, from_status, unreachable
 from tts_client.report import StreamReport
-from tts_client.wire import CHANNEL_OPTIONS, METADATA, speech_chunk, speech_request
+from tts_client.wire import CHANNEL_OPTIONS, speech_chunk, speech_request
+
+
+async def _held_open(
+    request: service_pb2.ModelInferRequest, done: asyncio.Event
+) -> AsyncIterator[service_pb2.ModelInferRequest]:
+    """The one request, and then silence until done; why: `tts_client.client._held_open`."""
+    yield request
+    await done.wait()
 
 
 class AsyncSpeechStream(AsyncIterator[Chunk]):
@@ -30,12 +38,15 @@ class AsyncSpeechStream(AsyncIterator[Chunk]):
         self._chunks: list[Chunk] = []
         self._closed = False
         self._sent = time.perf_counter()
-        self._call = client.stub.ModelStreamInfer(iter([request]), metadata=METADATA, timeout=timeout)
+        self._done = asyncio.Event()
+        self._call = client.stub.ModelStreamInfer(_held_open(request, self._done), timeout=timeout)
         self._responses = self._call.__aiter__()
 
     async def __anext__(self) -> Chunk:
         """The next chunk. Raises a TTSError, Cancelled after `close` among them."""
-        if self._chunks and self._chunks[-1].final:
+        if self._closed:
+            raise Cancelled("the stream was closed")
+        if self._done.is_set():
             raise StopAsyncIteration
         try:
             response = await anext(self._responses)
@@ -44,12 +55,23 @@ class AsyncSpeechStream(AsyncIterator[Chunk]):
         except asyncio.CancelledError:
             if not self._closed:
                 raise  # the task is being cancelled, and grpc has cancelled the request with it
-            raise Cancelled("the stream was cancelled") from None
+            raise Cancelled("the stream was closed") from None
         except grpc.RpcError as error:
+            self._done.set()
             raise await self._client.explain(error, len(self._chunks)) from None
-        chunk = speech_chunk(response, len(self._chunks), time.perf_counter() - self._sent)
+        try:
+            chunk = speech_chunk(response, len(self._chunks), time.perf_counter() - self._sent)
+        except TTSError:
+            await self._finish()
+            raise
         self._chunks.append(chunk)
+        if chunk.final:
+            await self._finish()
         return chunk
+
+    async def _finish(self) -> None:
+        self._done.set()
+        await self._call.code()
 
     @property
     def report(self) -> StreamReport:
@@ -58,8 +80,10 @@ class AsyncSpeechStream(AsyncIterator[Chunk]):
 
     def close(self) -> None:
         """Cancel the request, unless it is finished. The server frees its slot within one step."""
-        self._closed = True
-        self._call.cancel()
+        if not self._done.is_set():
+            self._closed = True
+            self._call.cancel()
+            self._done.set()
 
     async def __aenter__(self) -> AsyncSpeechStream:
         return self

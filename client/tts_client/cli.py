@@ -85,6 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("tts-client: interrupted", file=sys.stderr)
         return INTERRUPTED
     print(json.dumps(report.to_dict()) if options.json else report)
+    if not report.chunks:
+        print("tts-client: the voice said nothing; try another --seed or another text", file=sys.stderr)
+        return FAILED
     if report.finish_reason == "length":
         print("tts-client: cut at max_seconds; give --max-seconds a larger value", file=sys.stderr)
     return 0
@@ -128,6 +131,6 @@ def _read_standard_input() -> str:
     if sys.stdin.isatty():
         print("Type what to say, then Ctrl-D.", file=sys.stderr)
     try:
-        return sys.stdin.read()
+        return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"standard input is not UTF-8 text: {error}") from error

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from types import TracebackType
 
 import grpc
@@ -12,11 +15,20 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tts_client.chunk import Chunk
-from tts_client.errors import ServerError, TTSError, from_status, unreachable
+from tts_client.errors import Cancelled, ServerError, TTSError, from_status, unreachable
 from tts_client.report import StreamReport
-from tts_client.wire import CHANNEL_OPTIONS, METADATA, speech_chunk, speech_request
+from tts_client.wire import CHANNEL_OPTIONS, speech_chunk, speech_request
 
 LIVE_TIMEOUT_S = 2.0
+
+
+def _held_open(
+    request: service_pb2.ModelInferRequest, done: threading.Event
+) -> Iterator[service_pb2.ModelInferRequest]:
+    """The one request, and then silence until done: tritonserver 2.51 crashes when a stream whose sending side has
+    been closed is cancelled (seen within ten such cancellations; held open, never)."""
+    yield request
+    done.wait()
 
 
 class SpeechStream(Iterator[Chunk]):
@@ -29,22 +41,38 @@ class SpeechStream(Iterator[Chunk]):
         self._client = client
         self._chunks: list[Chunk] = []
         self._sent = time.perf_counter()
+        self._done = threading.Event()
+        self._closed = False
         # One stream a request: an error then ends only its own request, and cancelling needs no bookkeeping.
-        self._call = client.stub.ModelStreamInfer(iter([request]), metadata=METADATA, timeout=timeout)
+        self._call = client.stub.ModelStreamInfer(_held_open(request, self._done), timeout=timeout)
 
     def __next__(self) -> Chunk:
         """The next chunk. Raises a TTSError, Cancelled after `close` among them."""
-        if self._chunks and self._chunks[-1].final:
+        if self._closed:
+            raise Cancelled("the stream was closed")
+        if self._done.is_set():
             raise StopIteration
         try:
             response = next(self._call)
         except StopIteration:
             raise ServerError("the server ended the stream before its final chunk: look at its log") from None
         except grpc.RpcError as error:
+            self._done.set()
             raise self._client.explain(error, len(self._chunks)) from None
-        chunk = speech_chunk(response, len(self._chunks), time.perf_counter() - self._sent)
+        try:
+            chunk = speech_chunk(response, len(self._chunks), time.perf_counter() - self._sent)
+        except TTSError:
+            self._finish()
+            raise
         self._chunks.append(chunk)
+        if chunk.final:
+            self._finish()
         return chunk
+
+    def _finish(self) -> None:
+        self._done.set()
+        with suppress(grpc.RpcError):  # all that mattered has arrived
+            deque(self._call, maxlen=0)
 
     @property
     def report(self) -> StreamReport:
@@ -53,7 +81,10 @@ class SpeechStream(Iterator[Chunk]):
 
     def close(self) -> None:
         """Cancel the request, unless it is finished. The server frees its slot within one step."""
-        self._call.cancel()
+        if not self._done.is_set():
+            self._closed = True
+            self._call.cancel()
+            self._done.set()
 
     def __enter__(self) -> SpeechStream:
         return self

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import grpc
+
+# Triton's gRPC streams carry the text of an error without its code. (The header `triton_grpc_error` would bring the
+# code, but it crashes tritonserver 2.51 in a race: one refused request in 5 to 200.) So the texts are told apart.
+_REQUEST_ID = re.compile(r"^\[request id: [^]]*\] ")
+_NO_MODEL = re.compile(r"unknown model|not ready|no available versions")
+_FULL = re.compile(r"try again later")
+_TOO_LATE = re.compile(r"timeout passed")
+_SERVER_FAULT = re.compile(r"failed|non-finite|stub process|internal", re.IGNORECASE)
 
 
 class TTSError(Exception):
@@ -56,3 +66,17 @@ def from_status(code: grpc.StatusCode, details: str) -> TTSError:
             return Cancelled("the stream was cancelled")
         case _:
             return ServerError(f"{details} (gRPC status {code.name}: look at the server's log)")
+
+
+def from_text(message: str) -> TTSError:
+    """The error for a text that the server sent in place of audio."""
+    message = _REQUEST_ID.sub("", message)
+    if _FULL.search(message):
+        return Unavailable(message)
+    if _NO_MODEL.search(message):
+        return Unavailable(f"{message} (the server is up: is the model loaded, and its name right?)")
+    if _TOO_LATE.search(message):
+        return DeadlineExceeded(message)
+    if _SERVER_FAULT.search(message):
+        return ServerError(f"{message} (look at the server's log)")
+    return InvalidArgument(message)

@@ -9,6 +9,8 @@ from typing import Any
 
 from tts_client.chunk import Chunk
 
+CLOCK_S = 1e-6  # shorter is rounding, not silence: a sample takes sixty times as long
+
 
 @dataclass(frozen=True)
 class StreamReport:
@@ -41,7 +43,7 @@ class StreamReport:
         stalls = []
         heard_until = arrivals[0] if arrivals else 0.0  # when the listener has played all that arrived
         for arrival, duration in zip(arrivals, durations, strict=True):
-            if arrival > heard_until:
+            if arrival - heard_until > CLOCK_S:
                 stalls.append(arrival - heard_until)
             heard_until = max(heard_until, arrival) + duration
         audio_s = sum(durations)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import wave
 from pathlib import Path
 from types import TracebackType
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,21 +21,25 @@ class WavWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._raw: BinaryIO | None = None
         self._file: wave.Wave_write | None = None
 
     def write(self, pcm: NDArray[np.float32], sample_rate: int) -> None:
         """Append float32 [samples] in [-1, 1] (clipped)."""
-        if self._file is None:
-            self._file = wave.open(str(self._path), "wb")  # noqa: SIM115 - closed by `close`
+        if self._raw is None or self._file is None:
+            self._raw = self._path.open("wb")
+            self._file = wave.open(self._raw, "wb")  # noqa: SIM115 - closed by `close`
             self._file.setnchannels(1)
             self._file.setsampwidth(2)
             self._file.setframerate(sample_rate)
         self._file.writeframes(np.rint(np.clip(pcm, -1, 1) * 32767).astype("<i2").tobytes())
+        self._raw.flush()
 
     def close(self) -> None:
         """Close the file, if there is one."""
-        if self._file is not None:
+        if self._raw is not None and self._file is not None:
             self._file.close()
+            self._raw.close()
 
     def __enter__(self) -> WavWriter:
         return self

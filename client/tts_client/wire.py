@@ -17,11 +17,9 @@ from tritonclient.grpc import InferResult, service_pb2
 from tritonclient.utils import np_to_triton_dtype, serialize_byte_tensor
 
 from tts_client.chunk import Chunk
-from tts_client.errors import InvalidArgument, ServerError
+from tts_client.errors import Cancelled, InvalidArgument, ServerError, from_text
 
 OUTPUTS = ("waveform", "sample_rate", "finish_reason", "timings")
-# Makes Triton end the stream with the error's own gRPC status; without it an error is a text without a code.
-METADATA = (("triton_grpc_error", "true"),)
 # Audio comes in small messages; a reference recording and a long text are the largest that go out.
 CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", 64 << 20),
@@ -48,28 +46,33 @@ def speech_request(
         _add_input(request, "reference_text", _text(reference_text, "reference_text"))
     for name in OUTPUTS:
         request.outputs.add(name=name)
+    # A request that ends without audio (cancelled by the server) is then told of its end too.
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
     for name, value in params.items():
         _set_parameter(request.parameters[name], name, value)
     return request
 
 
 def speech_chunk(response: service_pb2.ModelStreamInferResponse, index: int, received_s: float) -> Chunk:
-    """The chunk in one response of a stream. Raises ServerError for an error that came as a mere text."""
+    """The chunk in one response of a stream. Raises the TTSError it holds instead, ServerError if it is not speech."""
     if response.error_message:
-        raise ServerError(response.error_message)
+        raise from_text(response.error_message)
     result = InferResult(response.infer_response)
     final = response.infer_response.parameters["triton_final_response"].bool_param
     pcm = result.as_numpy("waveform")
     rate = result.as_numpy("sample_rate")
     if (pcm is None or rate is None) and not final:
         raise ServerError("the response has no waveform and sample_rate: is this a text-to-speech model?")
+    reason = _string(result, "finish_reason") or None
+    if final and reason is None:
+        raise Cancelled("the server cancelled the request: is it shutting down?")
     return Chunk(
         pcm=np.zeros(0, np.float32) if pcm is None else pcm.reshape(-1).astype(np.float32, copy=False),
         sample_rate=0 if rate is None else int(rate.reshape(-1)[0]),
         index=index,
         final=final,
         received_s=received_s,
-        finish_reason=_string(result, "finish_reason") or None,
+        finish_reason=reason,
         timings=json.loads(_string(result, "timings") or "{}"),
     )
 
