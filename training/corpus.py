@@ -78,7 +78,9 @@ def make_shard(out: Path, index: int, seed: int) -> int:
         row |= {"id": f"{index:04d}-{number:03d}", "shard": index}
         row |= {"wave_range": [at_wave, at_wave + len(wave)], "f0_range": [at_f0, at_f0 + len(f0)]}
         at_wave, at_f0 = at_wave + len(wave), at_f0 + len(f0)
-        rows.append(row), waves.append(wave), tracks.append(f0)
+        rows.append(row)
+        waves.append(wave)
+        tracks.append(f0)
     partial = out / f"partial-{index:04d}.npz"
     np.savez(partial, wave=np.concatenate(waves), f0=np.concatenate(tracks))
     partial.rename(target.with_suffix(".npz"))

@@ -41,7 +41,7 @@ def load_corpus(directory: Path, limit: int | None = None) -> list[Utterance]:
         wave, f0 = shards[row["shard"]]
         utterances.append(
             Utterance(
-                *(row[key] for key in ("id", "text", "words", "prosody", "spans")),
+                **{key: row[key] for key in ("id", "text", "words", "prosody", "spans")},
                 wave=wave[slice(*row["wave_range"])],
                 f0=f0[slice(*row["f0_range"])],
             )

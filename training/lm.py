@@ -22,19 +22,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 from tqdm import tqdm
-from tts_engine.prompt import Vocabulary
 
 from training.data import HELD_OUT, load_corpus
 from training.lm_data import Batch, Buckets, collate, encode_corpus, examples
 from training.models.codec import Codec
 from training.models.llama import SpeechLM, SpeechLMConfig
 from training.progress import LossCurve, load_checkpoint, save_checkpoint
+from tts_engine.prompt import Vocabulary
 
 POINTER_WIDTH = 1.2  # phonemes
 
 
 class GridFactors(nn.Module):
     """Adds Σ_d factor[d, digit_d(code)] to the rows of the audio codes of a table [vocab, H]."""
+
+    onehot: Tensor
 
     def __init__(self, vocabulary: Vocabulary, levels: tuple[int, ...], hidden: int) -> None:
         super().__init__()
@@ -98,7 +100,7 @@ class Both(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, object]:
         return {str(i): part.state_dict() for i, part in enumerate(self.parts)}
 
-    def load_state_dict(self, state_dict: dict[str, dict[str, object]]) -> None:  # type: ignore[override]
+    def load_state_dict(self, state_dict: dict[str, dict[str, object]]) -> None:
         for i, part in enumerate(self.parts):
             part.load_state_dict(state_dict[str(i)])
         self.param_groups = [group for part in self.parts for group in part.param_groups]
@@ -109,7 +111,7 @@ def save_folded(model: SpeechLM, out: Path) -> None:
     plain = SpeechLM(model.config)
     state = {k: v for k, v in model.state_dict().items() if ".parametrizations." not in f".{k}"}
     state |= {
-        "model.embed_tokens.weight": model.model["embed_tokens"].weight.detach(),
+        "model.embed_tokens.weight": model.model.embed_tokens.weight.detach(),
         "lm_head.weight": model.lm_head.weight.detach(),
     }
     plain.load_state_dict(state)
@@ -143,7 +145,7 @@ def main() -> None:
     buckets = Buckets(examples(corpus[HELD_OUT:], codes[HELD_OUT:], vocabulary), args.budget)
     config = SpeechLMConfig(vocab_size=vocabulary.size, logit_offset=vocabulary.logit_offset)
     model = SpeechLM(config)
-    for module in (model.model["embed_tokens"], model.lm_head):
+    for module in (model.model.embed_tokens, model.lm_head):
         factors = GridFactors(vocabulary, codec.config.levels, config.hidden_size)
         parametrize.register_parametrization(module, "weight", factors)
     model = model.to(args.device).train()

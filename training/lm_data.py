@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from tqdm import tqdm
-from tts_engine.prompt import Vocabulary, prompt_ids
-from tts_engine.text import Sentence, TextFrontend, Word
 
 from training.data import Utterance
 from training.models.codec import Codec
+from tts_engine.prompt import Vocabulary, prompt_ids
+from tts_engine.text import Sentence, TextFrontend, Word
 
 FRAME_SECONDS = 0.02
 CODEC_LOOKAHEAD = 0.03  # a code describes sound up to 30 ms ahead (training/models/codec.py)
@@ -21,7 +21,7 @@ CODEC_LOOKAHEAD = 0.03  # a code describes sound up to 30 ms ahead (training/mod
 
 @dataclass(frozen=True)
 class Example:
-    """`prompt` int64 [L, C] (bos … soa), `codes` int64 [n], `pointer` float32 [n]: prompt position spoken at a frame."""
+    """`prompt` int64 [L, C] (bos … soa), `codes` int64 [n], `pointer` float32 [n]: where a frame is in it."""
 
     prompt: np.ndarray
     codes: np.ndarray
@@ -84,8 +84,8 @@ def examples(utterances: list[Utterance], codes: list[np.ndarray], vocabulary: V
 
 @dataclass(frozen=True)
 class Batch:
-    """Right padded. `tokens` int64 [B, T, C]; `targets` int64 [B, T] (logit index, −1 = none);
-    `pointers` float32 [B, T] (−1 = none)."""
+    """Right padded. `tokens` int64 [B, T, C]; `targets` int64 [B, T] (logit index, -1 = none);
+    `pointers` float32 [B, T] (-1 = none)."""
 
     tokens: torch.Tensor
     targets: torch.Tensor
@@ -105,7 +105,7 @@ def collate(group: list[Example], vocabulary: Vocabulary, random: np.random.Gene
         hit = np.flatnonzero(random.random(count) < noise)
         place = 8 ** random.integers(0, 4, len(hit))
         digit = codes[hit] // place % 8
-        codes[hit] += (np.where(digit == 0, 1, np.where(digit == 7, -1, random.choice((-1, 1), len(hit)))) * place)
+        codes[hit] += np.where(digit == 0, 1, np.where(digit == 7, -1, random.choice((-1, 1), len(hit)))) * place
         tokens[row, :start] = example.prompt
         tokens[row, start : start + count, 0] = vocabulary.audio_offset + codes
         targets[row, start - 1 : start - 1 + count] = 1 + example.codes

@@ -1,8 +1,8 @@
 """Serve the voice with tritonserver.
 
-    python -m backends.launcher                          # gRPC 8001, HTTP 8000, metrics 8002
-    python -m backends.launcher --grpc-port 0            # any free port; the addresses are printed
-    python -m backends.launcher --host 0.0.0.0 --log-verbose 1
+python -m backends.launcher                          # gRPC 8001, HTTP 8000, metrics 8002
+python -m backends.launcher --grpc-port 0            # any free port; the addresses are printed
+python -m backends.launcher --host 0.0.0.0 --log-verbose 1
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def assemble(directory: Path) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """This process's environment, with our python3 first for the stub, and libpython and the server's libraries found."""
+    """Our environment, with our python3 first for the stub, and libpython and the server's libraries to be found."""
     libraries = [str(distribution() / WANTED[2]), sysconfig.get_config_var("LIBDIR") or ""]
     paths = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     return {

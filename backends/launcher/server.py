@@ -164,8 +164,6 @@ def running_server(
         try:
             url = f"127.0.0.1:{ports['grpc']}"
             _wait_ready(process, url, log, start_seconds, warm_up)
-            yield RunningServer(
-                url, f"127.0.0.1:{ports['http']}", f"127.0.0.1:{ports['metrics']}", process.pid, log
-            )
+            yield RunningServer(url, f"127.0.0.1:{ports['http']}", f"127.0.0.1:{ports['metrics']}", process.pid, log)
         finally:
             _stop(process, log)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
-
 import wire
 from metrics import Metrics
+
 from tts_engine.chunk import AudioChunk
 from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine, Handle
@@ -89,7 +90,7 @@ class TritonPythonModel:
                 tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
                 speech = wire.speech_request(tensors, request.parameters())
                 self._streams.add(stream)
-                stream.handle = self._engine.submit(speech, lambda chunk, stream=stream: self._send(stream, chunk))
+                stream.handle = self._engine.submit(speech, partial(self._send, stream))
             except RequestError as error:
                 self._streams.discard(stream)
                 full = isinstance(error, CapacityExceeded)

@@ -27,7 +27,9 @@ MODEL_CONFIG_OUTPUTS = (
     {"name": "timings", "data_type": "TYPE_STRING", "dims": [1]},
 )
 # Parameters that Triton itself or its HTTP front end adds to every request.
-RESERVED = frozenset({"triton_enable_empty_final_response", "sequence_id", "sequence_start", "sequence_end", "priority"})
+RESERVED = frozenset(
+    {"triton_enable_empty_final_response", "sequence_id", "sequence_start", "sequence_end", "priority"}
+)
 
 
 def speech_request(tensors: Mapping[str, np.ndarray], parameters: str) -> SpeechRequest:

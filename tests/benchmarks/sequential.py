@@ -33,7 +33,7 @@ class CachedLM:
     def __init__(self, model: SpeechLM, positions: int) -> None:
         c = model.config
         self.model = model
-        self.layers: Any = model.model["layers"]
+        self.layers: Any = model.model.layers
         self.head = model.lm_head.weight[c.logit_offset :]  # text ids are never predicted
         self.keys = torch.zeros(c.num_hidden_layers, 1, c.num_key_value_heads, positions, c.head_dim)
         self.values = torch.zeros_like(self.keys)
@@ -48,7 +48,7 @@ class CachedLM:
         model, c = self.model, self.model.config
         start, stop = self.length, self.length + tokens.shape[1]
         cos, sin = self.cos[start:stop], self.sin[start:stop]
-        x = model.model["embed_tokens"](tokens).sum(2)
+        x = model.model.embed_tokens(tokens).sum(2)
         for index, layer in enumerate(self.layers):
             attention = layer.self_attn
             normed = layer.input_layernorm(x)
@@ -68,7 +68,7 @@ class CachedLM:
             x = x + attention.o_proj(y.transpose(1, 2).reshape(1, stop - start, -1))
             x = x + layer.mlp(layer.post_attention_layernorm(x))
         self.length = stop
-        return F.linear(model.model["norm"](x[:, -1]), self.head)[0]
+        return F.linear(model.model.norm(x[:, -1]), self.head)[0]
 
 
 class SequentialLoop:

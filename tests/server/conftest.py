@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tts_engine.prompt import Vocabulary
 
 from backends.launcher import RunningServer, running_server
 from tests.engine.tiny_voice import CODEBOOK, write_voice
 from tests.server.wire import Speaker
+from tts_engine.prompt import Vocabulary
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPACITY = 64

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tts_engine.engine import Engine
-from tts_engine.request import SamplingParams, SpeechRequest
-from tts_engine.voice import Voice
 
 from backends.launcher import RunningServer
 from tests.server.wire import Speaker
+from tts_engine.engine import Engine
+from tts_engine.request import SamplingParams, SpeechRequest
+from tts_engine.voice import Voice
 
 TEXT = "The birch canoe slid on the smooth planks."
 

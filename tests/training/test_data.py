@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tts_engine.prompt import Vocabulary
-from tts_engine.text import Word
 
 from training.data import continuous_f0
 from training.lm_data import Buckets, Example, collate, pointer
 from training.texts import harvard_sentences, words_of
+from tts_engine.prompt import Vocabulary
+from tts_engine.text import Word
 
 
 def test_pointer_walks_the_prompt_in_step_with_the_teacher() -> None:

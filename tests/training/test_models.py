@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tts_engine.prompt import Vocabulary
 
 from training.lm import GridFactors, save_folded
 from training.models.codec import HOP, Codec, CodecConfig
 from training.models.fsq import FSQ
 from training.models.llama import SpeechLM, SpeechLMConfig
+from tts_engine.prompt import Vocabulary
 
-SMALL = CodecConfig(
-    encoder_dim=32, encoder_layers=1, decoder_dim=32, decoder_layers=2, fine_dim=24, fine_layers=1
-)
+SMALL = CodecConfig(encoder_dim=32, encoder_layers=1, decoder_dim=32, decoder_layers=2, fine_dim=24, fine_layers=1)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +104,7 @@ def test_lm_is_causal_and_sums_channels(tmp_path) -> None:  # type: ignore[no-un
 def test_grid_factors_fold_into_plain_tables(tmp_path) -> None:  # type: ignore[no-untyped-def]
     vocabulary = Vocabulary.from_phonemes([" ", "a", "b"], codebook_size=64)
     model = small_lm(vocabulary)
-    for module in (model.model["embed_tokens"], model.lm_head):
+    for module in (model.model.embed_tokens, model.lm_head):
         torch.nn.utils.parametrize.register_parametrization(module, "weight", GridFactors(vocabulary, (8, 8), 32))
     tokens = torch.from_numpy(np.array([[[1, 0, 0, 0], [4, 0, 0, 0], [vocabulary.audio_offset + 9, 0, 0, 0]]]))
     with torch.no_grad():

@@ -90,6 +90,12 @@ def _dft() -> tuple[Tensor, Tensor]:
 class CodecDecoder(nn.Module):
     """codes → pcm; `forward` is the streaming and the exported form."""
 
+    grid: Tensor
+    dft: Tensor
+    inverse_dft: Tensor
+    noise: Tensor
+    ramp: Tensor
+
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
         self.config = c = config
@@ -200,6 +206,8 @@ class CodecDecoder(nn.Module):
 
 class Codec(nn.Module):
     """Encoder, quantiser, decoder. `encode` wave → codes; `decode` codes → pcm."""
+
+    mel: Tensor
 
     def __init__(self, config: CodecConfig | None = None) -> None:
         super().__init__()

@@ -9,6 +9,10 @@ from torch import Tensor, nn
 class FSQ(nn.Module):
     """Rounds each latent dimension to `levels[d]` values; the code is their mixed-radix number."""
 
+    sizes: Tensor
+    basis: Tensor
+    grid: Tensor
+
     def __init__(self, levels: tuple[int, ...]) -> None:
         super().__init__()
         self.levels = levels

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class SpeechLMConfig:
-    """Fields as in a Hugging Face config.json, and ours: `channels` ids a position, `logit_offset` first predicted id."""
+    """Fields of a Hugging Face config.json, and ours: `channels` ids a position, `logit_offset` first predicted."""
 
     vocab_size: int
     logit_offset: int
@@ -99,38 +99,42 @@ class Layer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x)), query, key
 
 
+class Backbone(nn.Module):
+    """Embedding table, layers and final norm: what Hugging Face calls `model`."""
+
+    def __init__(self, c: SpeechLMConfig) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size, padding_idx=c.pad_token_id)
+        self.layers = nn.ModuleList(Layer(c) for _ in range(c.num_hidden_layers))
+        self.norm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
+
+
 class SpeechLM(nn.Module):
     """`forward(tokens int64 [B, n, C]) → logits float [B, n, vocab_size]`, teacher forced and causal."""
 
     def __init__(self, config: SpeechLMConfig) -> None:
         super().__init__()
         self.config = c = config
-        self.model = nn.ModuleDict(
-            {
-                "embed_tokens": nn.Embedding(c.vocab_size, c.hidden_size, padding_idx=c.pad_token_id),
-                "layers": nn.ModuleList(Layer(c) for _ in range(c.num_hidden_layers)),
-                "norm": nn.RMSNorm(c.hidden_size, c.rms_norm_eps),
-            }
-        )
+        self.model = Backbone(c)
         self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, bias=False)
         for name, weight in self.named_parameters():
             if weight.dim() == 2:
                 deep = name.endswith(("o_proj.weight", "down_proj.weight"))
                 nn.init.normal_(weight, std=0.02 / ((2 * c.num_hidden_layers) ** 0.5 if deep else 1.0))
         with torch.no_grad():
-            self.model["embed_tokens"].weight[c.pad_token_id] = 0
+            self.model.embed_tokens.weight[c.pad_token_id] = 0
 
     def hidden(self, tokens: Tensor, watch: int | None = None) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
         """Last hidden states [B, n, H]; with `watch`, also head 0's (query, key) of that layer."""
-        embedded = self.model["embed_tokens"](tokens)
+        embedded = self.model.embed_tokens(tokens)
         x = embedded.sum(2) * (tokens[:, :, :1] != self.config.pad_token_id)
         cos, sin = rotary(self.config, tokens.shape[1], tokens.device)
         watched = None
-        for index, layer in enumerate(self.model["layers"]):
+        for index, layer in enumerate(self.model.layers):
             x, query, key = layer(x, cos.to(x.dtype), sin.to(x.dtype))
             if index == watch:
                 watched = query, key
-        return self.model["norm"](x), watched
+        return self.model.norm(x), watched
 
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.lm_head(self.hidden(tokens)[0])
