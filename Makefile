@@ -63,7 +63,7 @@ speak: $(VOICE) ## Speak TEXT="…" through a server of its own into out.wav, an
 	@$(PY) -m backends.launcher.speak "$$TEXT" -o out.wav
 
 .PHONY: test
-test: $(READY) ## Run every test, the real server's too
+test: $(VOICE) $(TEACHER) ## Run every test, the real server's too
 	$(PY) -m pytest $(ARGS)
 
 .PHONY: bench
