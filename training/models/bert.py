@@ -12,13 +12,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from training.models import files
+
 LEVELS = 3  # prosodic word, phonological phrase, intonational phrase
-WEIGHTS = "model.safetensors"
-CONFIG = "config.json"
 INIT_STD = 0.02  # as BERT
 
 
@@ -134,25 +133,22 @@ class ProsodyBert(nn.Module):
 
         `new_head`: start from an encoder that has no prosody head yet. Raises ValueError naming what is missing.
         """
-        model = cls(BertConfig.from_file(directory / CONFIG))
-        state = {_our_name(name): tensor.float() for name, tensor in load_file(directory / WEIGHTS).items()}
+        model = cls(BertConfig.from_file(directory / files.CONFIG))
+        state = {_our_name(name): tensor for name, tensor in files.load(directory)[1].items()}
         wanted = model.state_dict()
         head = {name for name in wanted if name.startswith("prosody.")}
         missing = set(wanted) - set(state) - (head if new_head else set())
         if missing:
             raise ValueError(
-                f"{directory / WEIGHTS} lacks {sorted(missing)[0]} ({len(missing)} tensors): not a prosody BERT"
+                f"{directory / files.WEIGHTS} lacks {sorted(missing)[0]} ({len(missing)} tensors): not a prosody BERT"
             )
         model.load_state_dict({name: state.get(name, tensor) for name, tensor in wanted.items()})
         return model.eval()
 
     def save_pretrained(self, directory: Path) -> None:
         """Write `config.json` and fp16 `model.safetensors`."""
-        directory.mkdir(parents=True, exist_ok=True)
-        state = {name: tensor.detach().half().cpu().contiguous() for name, tensor in self.state_dict().items()}
-        save_file(state, directory / WEIGHTS, metadata={"format": "pt"})
         config = asdict(self.config) | {"hidden_act": "gelu", "position_embedding_type": "absolute"}
-        (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+        files.save(directory, self, config)
 
 
 def _our_name(name: str) -> str:

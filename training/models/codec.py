@@ -11,15 +11,14 @@ is final, no flush is needed. The encoder is not causal and learns the lookahead
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from training.models import files
 from training.models.fsq import FSQ
 
 State = dict[str, Tensor]
@@ -251,17 +250,13 @@ class Codec(nn.Module):
 
     def save_pretrained(self, directory: str | Path) -> None:
         """fp16 `model.safetensors` and `config.json`."""
-        path = Path(directory)
-        path.mkdir(parents=True, exist_ok=True)
-        save_file({k: v.half().contiguous() for k, v in self.state_dict().items()}, path / "model.safetensors")
-        (path / "config.json").write_text(json.dumps(asdict(self.config), indent=2) + "\n")
+        files.save(directory, self, asdict(self.config))
 
     @classmethod
     def from_pretrained(cls, directory: str | Path) -> Codec:
-        path = Path(directory)
-        fields = json.loads((path / "config.json").read_text())
+        fields, tensors = files.load(directory)
         codec = cls(CodecConfig(**{**fields, "levels": tuple(fields["levels"])}))
-        codec.load_state_dict({k: v.float() for k, v in load_file(path / "model.safetensors").items()})
+        codec.load_state_dict(tensors)
         return codec.eval()
 
 

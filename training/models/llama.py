@@ -5,14 +5,14 @@ Tensor names are those of `LlamaForCausalLM`; with one channel this is a plain L
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from training.models import files
 
 
 @dataclass(frozen=True)
@@ -142,16 +142,12 @@ class SpeechLM(nn.Module):
 
     def save_pretrained(self, directory: str | Path) -> None:
         """fp16 `model.safetensors` and `config.json`."""
-        path = Path(directory)
-        path.mkdir(parents=True, exist_ok=True)
-        save_file({k: v.half().contiguous() for k, v in self.state_dict().items()}, path / "model.safetensors")
-        (path / "config.json").write_text(json.dumps(asdict(self.config), indent=2) + "\n")
+        files.save(directory, self, asdict(self.config))
 
     @classmethod
     def from_pretrained(cls, directory: str | Path) -> SpeechLM:
-        path = Path(directory)
-        fields = json.loads((path / "config.json").read_text())
+        fields, tensors = files.load(directory)
         known = {k: v for k, v in fields.items() if k in SpeechLMConfig.__dataclass_fields__}
         model = cls(SpeechLMConfig(**{**known, "architectures": tuple(fields["architectures"])}))
-        model.load_state_dict({k: v.float() for k, v in load_file(path / "model.safetensors").items()})
+        model.load_state_dict(tensors)
         return model.eval()
