@@ -1,6 +1,6 @@
 """Train the codec on the teacher's speech.
 
-    python -m training.codec --steps 6000                 # resumes from data/codec/last.pt when it is there
+    python -m training.codec                              # half an hour; resumes from data/codec/last.pt
     python -m training.codec --device cuda --batch 64
 
 Losses: log-mel and multi-resolution STFT magnitudes of the decoded wave, and the teacher's own pitch.
@@ -77,10 +77,10 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, default=Path("data/corpus"))
     parser.add_argument("--work", type=Path, default=Path("data/codec"), help="checkpoint to resume from, loss curve")
     parser.add_argument("--out", type=Path, default=Path("checkpoints/rms/codec"))
-    parser.add_argument("--steps", type=int, default=6000)
-    parser.add_argument("--batch", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=1.2, help="length of a training crop")
-    parser.add_argument("--rate", type=float, default=1.2e-3, help="peak learning rate")
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=0.8, help="length of a training crop")
+    parser.add_argument("--rate", type=float, default=1.5e-3, help="peak learning rate")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: all)")
     parser.add_argument("--minutes", type=float, default=0, help="end the schedule by this time instead of by steps")
@@ -104,6 +104,7 @@ def main() -> None:
             break
         for group in optimiser.param_groups:
             group["lr"] = args.rate * min(1.0, (step + 1) / 100) * (0.02 + 0.98 * 0.5 * (1 + np.cos(np.pi * share)))
+        torch.manual_seed(args.seed * 1_000_003 + step)  # a resumed run is the unbroken one
         wave, f0 = batches(corpus, args.batch, samples, args.seed * 1_000_003 + step)
         spectrum, pitch = step_loss(codec, spectral, wave.to(args.device), f0.to(args.device), bf16=True)
         optimiser.zero_grad(set_to_none=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from training.codec import SpectralLoss, step_loss
 from training.lm import GridFactors, save_folded
 from training.models.codec import HOP, Codec, CodecConfig
 from training.models.fsq import FSQ
@@ -69,6 +70,25 @@ def test_codec_files_round_trip(codec: Codec, tmp_path) -> None:  # type: ignore
     assert loaded.config == codec.config
     for name, weight in codec.state_dict().items():
         torch.testing.assert_close(loaded.state_dict()[name], weight.half().float(), atol=0, rtol=0)
+
+
+def test_codec_learns_a_voice_like_tone() -> None:
+    torch.manual_seed(0)
+    codec, spectral = Codec(SMALL).train(), SpectralLoss()
+    optimiser = torch.optim.AdamW(codec.parameters(), 3e-3)
+    phase = 2 * torch.pi * 120 * torch.arange(12_800) / 16_000
+    harmonics = torch.arange(1, 20)[:, None]
+    wave = (torch.cos(harmonics * phase) / harmonics).sum(0).repeat(2, 1) * 0.1
+    f0 = torch.full((2, 12_800 // 80 + 16), 120.0)
+    seen = []
+    for _ in range(40):
+        loss, pitch = step_loss(codec, spectral, wave, f0, bf16=False)
+        optimiser.zero_grad()
+        (loss + pitch).backward()
+        optimiser.step()
+        seen.append((loss.item(), pitch.item()))
+    assert seen[-1][0] < 0.6 * seen[0][0]
+    assert seen[-1][1] < 0.5 * seen[0][1]
 
 
 def small_lm(vocabulary: Vocabulary) -> SpeechLM:

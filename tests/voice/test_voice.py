@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tts_client import AsyncTTSClient, TTSClient
-from tts_engine.engine import Engine
-from tts_engine.request import SamplingParams, SpeechRequest
-from tts_engine.voice import Voice
 
 from backends.launcher import RunningServer, running_server
 from training.recogniser import transcribe, word_error_rate
 from training.score import load_sentences
+from tts_client import AsyncTTSClient, TTSClient
+from tts_engine.engine import Engine
+from tts_engine.request import SamplingParams, SpeechRequest
+from tts_engine.voice import Voice
 
 VOICE = Path(__file__).resolve().parents[2] / "model_repository" / "tts" / "1"
 SENTENCES = 8
