@@ -19,9 +19,6 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "backends" / "tts"))  # where Triton puts it on the path too
-
 
 def main() -> int:
     parser = argparse.ArgumentParser(

@@ -12,7 +12,6 @@ the same amount of silence from everyone. `score(waves_by_id)` is the function b
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,9 +20,6 @@ from threading import Semaphore
 
 import numpy as np
 from tqdm import tqdm
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "backends" / "tts"))
 
 from training.recogniser import SAMPLE_RATE
 from training.score import Row, faults, load_sentences, score, wer
