@@ -2,7 +2,9 @@
 
 python -m backends.launcher                          # gRPC 8001, HTTP 8000, metrics 8002
 python -m backends.launcher --grpc-port 0            # any free port; the addresses are printed
-python -m backends.launcher --host 0.0.0.0 --log-verbose 1
+python -m backends.launcher --host 0.0.0.0 --log-verbose 1   # to the whole network; tritonserver's log on stderr
+
+Ctrl-C (or SIGTERM) stops it: open streams may finish for up to a minute; a second Ctrl-C ends them at once.
 """
 
 from __future__ import annotations
@@ -26,13 +28,15 @@ def main() -> int:
     parser.add_argument("--http-port", type=int, default=8000, help="0: any free port (default: 8000)")
     parser.add_argument("--metrics-port", type=int, default=8002, help="0: any free port (default: 8002)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
-    parser.add_argument("--log-verbose", type=int, default=0, metavar="LEVEL", help="tritonserver's log level")
+    parser.add_argument("--log-verbose", type=int, default=0, metavar="LEVEL", help="show tritonserver's log")
     args = parser.parse_args()
 
     def stop(*_: object) -> None:
+        os.write(2, b"stopping: open streams may finish; once more ends them\n")
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
     try:
         with running_server(
             args.model_repository.resolve(),
@@ -44,20 +48,15 @@ def main() -> int:
         ) as server:
             print(f"ready: gRPC {server.grpc_url}  HTTP {server.http_url}  metrics {server.metrics_url}/metrics")
             print(f'try:   tts-client say "Hello there." -o hello.wav --url {server.grpc_url}', flush=True)
-            while _alive(server.pid):
+            while server.alive:
                 time.sleep(0.5)
-            print(f"tritonserver stopped by itself; its log ends:\n{server.log.read_text()[-2000:]}", file=sys.stderr)
+            print(f"tritonserver stopped by itself: {server.complaint()}", file=sys.stderr)
             return 1
     except LauncherError as error:
         print(f"cannot serve: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 0
-
-
-def _alive(pid: int) -> bool:
-    done, _ = os.waitpid(pid, os.WNOHANG)
-    return done == 0
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import hashlib
 import os
 import shutil
@@ -29,21 +30,32 @@ def cache_directory() -> Path:
 
 
 def distribution() -> Path:
-    """Folder with tritonserver and its libraries; fetched once (55 MB), checked by sha256."""
+    """Folder with tritonserver and its libraries; fetched once (55 MB), checked by sha256. Raises LauncherError."""
     target = cache_directory() / f"tritonserver-{WHEEL_SHA256[:12]}"
-    if not (target / "complete").exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as work:
-            wheel = _download(Path(work))
-            unpacked = Path(work) / "unpacked"
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(unpacked, [n for n in archive.namelist() if n.startswith((*WANTED, STUB))])
-            for program in (unpacked / WANTED[0] / "tritonserver", unpacked / STUB / "triton_python_backend_stub"):
-                program.chmod(0o755)
-            (unpacked / "complete").touch()
-            shutil.rmtree(target, ignore_errors=True)
-            unpacked.rename(target)
+    try:
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target.parent) as work:
+                unpacked = _unpack(_download(Path(work)), Path(work) / "unpacked")
+                try:
+                    unpacked.rename(target)  # all of it at once, or nothing
+                except OSError:
+                    if not target.exists():  # otherwise another process was faster
+                        raise
+    except OSError as error:
+        raise LauncherError(
+            f"cannot unpack tritonserver into {target} ({error.strerror}): "
+            "let TTS_TRITON_CACHE name a folder with 300 MB of room"
+        ) from error
     return target
+
+
+def _unpack(wheel: Path, directory: Path) -> Path:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(directory, [name for name in archive.namelist() if name.startswith((*WANTED, STUB))])
+    for program in (directory / WANTED[0] / "tritonserver", directory / STUB / "triton_python_backend_stub"):
+        program.chmod(0o755)
+    return directory
 
 
 def _download(work: Path) -> Path:
@@ -73,11 +85,22 @@ def assemble(directory: Path) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Our environment, with our python3 first for the stub, and libpython and the server's libraries to be found."""
-    libraries = [str(distribution() / WANTED[2]), sysconfig.get_config_var("LIBDIR") or ""]
-    paths = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    """Our environment, with our python3 first for the stub, and libpython and the server's libraries to be found.
+
+    Raises LauncherError where libpython, which the stub is linked to, is missing.
+    """
+    python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    folder = sysconfig.get_config_var("LIBDIR") or ""
+    if not (ctypes.util.find_library(python) or (Path(folder) / f"lib{python}.so.1.0").exists()):
+        raise LauncherError(f"lib{python}.so.1.0 is missing: install lib{python} (`sudo apt-get install lib{python}`)")
+    libraries = [str(distribution() / WANTED[2]), folder]
     return {
         **os.environ,
-        "PATH": os.pathsep.join(paths),
-        "LD_LIBRARY_PATH": os.pathsep.join([*filter(None, libraries), os.environ.get("LD_LIBRARY_PATH", "")]),
+        "PATH": _joined([str(Path(sys.executable).parent)], "PATH"),
+        "LD_LIBRARY_PATH": _joined(libraries, "LD_LIBRARY_PATH"),
     }
+
+
+def _joined(folders: list[str], variable: str) -> str:
+    """The folders, then those of the variable; nothing empty, which would mean the current directory."""
+    return os.pathsep.join(filter(None, [*folders, os.environ.get(variable, "")]))

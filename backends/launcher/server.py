@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from backends.launcher.probe import synthesise
 
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = ROOT / "model_repository"
-EXIT_TIMEOUT = 60  # seconds; longer than the longest audio a request may ask for takes to make
+EXIT_TIMEOUT = 60  # seconds that open streams are given to finish when the server stops
 SHARED_MEMORY = 16 << 20
 UNLOAD_GRACE = 5  # seconds
 MODEL = "tts"
@@ -34,6 +37,16 @@ class RunningServer:
     metrics_url: str
     pid: int
     log: Path
+    _process: subprocess.Popen[bytes]
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
+    def complaint(self) -> str:
+        """The line of its log that says best what went wrong."""
+        return _complaint(self.log)
 
 
 def free_port() -> int:
@@ -42,16 +55,23 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _check_port(port: int, name: str) -> int:
-    if port == 0:
-        return free_port()
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise LauncherError(f"{name} port {port} is taken: stop what uses it, or pass --{name}-port 0") from error
-    return port
+def _ports(host: str, wanted: Mapping[str, int]) -> dict[str, int]:
+    """The wanted ports, checked; free ones for 0. All are held until the last is found, so no two are the same."""
+    with ExitStack() as held:
+        ports = {}
+        for name, port in wanted.items():
+            probe = held.enter_context(socket.socket())
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+                probe.listen()
+            except (OSError, OverflowError) as error:
+                if getattr(error, "errno", None) == errno.EADDRINUSE:
+                    advice = f"stop what uses it, or pass --{name}-port 0"
+                    raise LauncherError(f"{name} port {port} is taken: {advice}") from error
+                raise LauncherError(f"cannot listen on {host}:{port} ({error}): choose another {name} port") from error
+            ports[name] = int(probe.getsockname()[1])
+        return ports
 
 
 def _complaint(log: Path) -> str:
@@ -67,7 +87,7 @@ def _complaint(log: Path) -> str:
     ):
         if found := re.findall(pattern, text, re.M):
             line: str = found[-1].partition(r"\n")[0]  # the rest is a traceback
-            return line.strip()[:400]
+            return re.sub(r"^\w+Error: ", "", line.strip())[:400]
     last = [line for line in text.splitlines() if line.strip()]
     return last[-1][:400] if last else "it printed nothing"
 
@@ -87,7 +107,7 @@ def _wait_ready(process: subprocess.Popen[bytes], url: str, log: Path, seconds: 
                 if client.is_server_live() and "failed to load" in log.read_text(errors="replace"):
                     raise LauncherError(f"model {MODEL} did not load: {_complaint(log)}")
             if time.monotonic() > deadline:
-                raise LauncherError(f"tritonserver was not ready after {seconds:.0f} s; its log is {log}")
+                raise LauncherError(f"tritonserver was not ready after {seconds:.0f} s: {_complaint(log)}")
             time.sleep(0.1)
     if warm_up:
         try:
@@ -104,16 +124,28 @@ def _stop(process: subprocess.Popen[bytes], log: Path) -> None:
     tritonserver 2.51 keeps a reference to the model for every request that it refused itself on a stream (wrong
     dtype or shape) and then waits for it until its exit timeout: once no inference is open, UNLOAD_GRACE must do.
     """
-    if process.poll() is None:
-        process.terminate()
-        deadline = time.monotonic() + EXIT_TIMEOUT + 10
-        while process.poll() is None and time.monotonic() < deadline:
-            if "All models are stopped" in log.read_text(errors="replace"):
-                deadline = min(deadline, time.monotonic() + UNLOAD_GRACE)
-            time.sleep(0.05)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    try:
+        if process.poll() is None:
+            process.terminate()
+            deadline = time.monotonic() + EXIT_TIMEOUT + 10
+            while process.poll() is None and time.monotonic() < deadline:
+                if "All models are stopped" in log.read_text(errors="replace"):
+                    deadline = min(deadline, time.monotonic() + UNLOAD_GRACE)
+                time.sleep(0.05)
+    finally:  # a second Ctrl-C cuts the waiting short
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _show(log: Path, process: subprocess.Popen[bytes]) -> None:
+    """Copy the log to standard error as it grows, until the process ends."""
+    with log.open(errors="replace") as lines:
+        ended = False
+        while not ended:
+            ended = process.poll() is not None
+            sys.stderr.write(lines.read())
+            time.sleep(0.1)
 
 
 @contextmanager
@@ -130,16 +162,16 @@ def running_server(
 ) -> Iterator[RunningServer]:
     """Start, wait for a real inference, yield the addresses, stop. Port 0 = any free one.
 
+    verbose: tritonserver's log level; above 0 its log goes to standard error. warm_up: the real inference.
     Raises LauncherError with one sentence when the server cannot start.
     """
     if not (repository / MODEL / "config.pbtxt").exists():
         raise LauncherError(f"{repository} holds no model {MODEL}: it needs {MODEL}/config.pbtxt")
     if not (repository / MODEL / "1" / "voice.json").exists():
         raise LauncherError(f"there is no voice in {repository / MODEL / '1'}: run `make export` first")
-    ports = {
-        name: _check_port(port, name)
-        for name, port in (("grpc", grpc_port), ("http", http_port), ("metrics", metrics_port))
-    }
+    ports = _ports(host, {"grpc": grpc_port, "http": http_port, "metrics": metrics_port})
+    reached = "127.0.0.1" if host == "0.0.0.0" else host
+    urls = {name: f"{reached}:{port}" for name, port in ports.items()}
     with tempfile.TemporaryDirectory(prefix="tts-triton-") as work:
         backends = assemble(Path(work) / "backends")
         log = Path(work) / "tritonserver.log"
@@ -162,8 +194,9 @@ def running_server(
                 command, stdout=output, stderr=subprocess.STDOUT, env=environment(), start_new_session=True
             )
         try:
-            url = f"127.0.0.1:{ports['grpc']}"
-            _wait_ready(process, url, log, start_seconds, warm_up)
-            yield RunningServer(url, f"127.0.0.1:{ports['http']}", f"127.0.0.1:{ports['metrics']}", process.pid, log)
+            if verbose:
+                threading.Thread(target=_show, args=(log, process), daemon=True).start()
+            _wait_ready(process, urls["grpc"], log, start_seconds, warm_up)
+            yield RunningServer(urls["grpc"], urls["http"], urls["metrics"], process.pid, log, process)
         finally:
             _stop(process, log)

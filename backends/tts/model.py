@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -14,12 +16,12 @@ import wire
 from metrics import Metrics
 
 from tts_engine.chunk import AudioChunk
-from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine, Handle
-from tts_engine.errors import CapacityExceeded, InvalidRequest, RequestError
+from tts_engine.errors import InvalidRequest, RequestError
 from tts_engine.request import SamplingParams, SpeechRequest
 from tts_engine.voice import Voice
 
+logger = logging.getLogger(__name__)
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 WARM_UP = "The quick brown fox jumps over the lazy dog."
 
@@ -73,14 +75,16 @@ class TritonPythonModel:
         # The loop and execute() share one interpreter: hand over quickly, or a new request waits 5 ms a switch.
         sys.setswitchinterval(0.0005)
         parameters = json.loads(args["model_config"]).get("parameters", {})
-        settings = {name: json.loads(value["string_value"]) for name, value in parameters.items()}
+        config = wire.engine_config(parameters)
         voice = Voice.load(Path(args["model_repository"]) / args["model_version"])
-        self._engine = Engine(voice, EngineConfig(**settings), poll=self._poll)
+        self._engine = Engine(voice, config, poll=self._poll)
         self._streams: set[Stream] = set()
         self._metrics = Metrics(args["model_name"])
+        self._reporting = threading.Lock()
+        self._held = (-1, -1)
         for _ in self._engine.stream(SpeechRequest(WARM_UP, SamplingParams(max_seconds=2.0, seed=0))):
             pass
-        self._metrics.held(0, 0)
+        self._report()
         self._engine.start()
 
     def execute(self, requests: list[Any]) -> None:
@@ -91,30 +95,43 @@ class TritonPythonModel:
                 speech = wire.speech_request(tensors, request.parameters())
                 self._streams.add(stream)
                 stream.handle = self._engine.submit(speech, partial(self._send, stream))
-            except RequestError as error:
+            except Exception as error:  # whatever it is, it is this request's only
                 self._streams.discard(stream)
-                full = isinstance(error, CapacityExceeded)
-                code = pb_utils.TritonError.INVALID_ARG if isinstance(error, InvalidRequest) else None
-                stream.refuse(str(error), pb_utils.TritonError.UNAVAILABLE if full or code is None else code)
-                self._metrics.outcome("rejected" if full else "invalid")
-        self._report()
+                self._refuse(stream, error)
 
     def finalize(self) -> None:
         """Called once every stream has ended, or when the server gives up waiting: what is left is cancelled."""
         self._engine.stop()
 
+    def _refuse(self, stream: Stream, error: Exception) -> None:
+        if isinstance(error, InvalidRequest):
+            stream.refuse(str(error), pb_utils.TritonError.INVALID_ARG)
+            self._metrics.outcome("invalid")
+        elif isinstance(error, RequestError):  # no capacity, or the engine has stopped
+            stream.refuse(str(error), pb_utils.TritonError.UNAVAILABLE)
+            self._metrics.outcome("rejected")
+        else:
+            logger.error("a request failed before it was queued", exc_info=error)
+            stream.refuse(f"the request could not be read: {error}", pb_utils.TritonError.INTERNAL)
+            self._metrics.outcome("error")
+        self._report()
+
     def _send(self, stream: Stream, chunk: AudioChunk) -> None:
-        stream.send(chunk)
+        try:
+            stream.send(chunk)
+        finally:
+            if chunk.final:
+                self._streams.discard(stream)
         if chunk.index == 0 and chunk.timings and chunk.timings.first_chunk_ms is not None:
             self._metrics.first_chunk(chunk.timings.first_chunk_ms / 1e3)
         if chunk.final:
-            self._streams.discard(stream)
             self._metrics.outcome("timeout" if stream.expired else chunk.finish_reason or "stop")
             self._metrics.audio(chunk.timings.audio_s if chunk.timings else 0.0)
             self._report()
 
     def _poll(self) -> None:
         """Once an engine step: clients that left, deadlines that passed."""
+        self._report()
         now = time.monotonic()
         for stream in list(self._streams):
             if stream.handle is None:
@@ -124,5 +141,10 @@ class TritonPythonModel:
                 stream.handle.cancel()
 
     def _report(self) -> None:
-        stats = self._engine.stats()
-        self._metrics.held(stats.active, stats.slots_used)
+        """Tell /metrics what is held, where that has changed; under a lock, so that the last to tell is right."""
+        with self._reporting:
+            stats = self._engine.stats()
+            held = (stats.active, stats.slots_used)
+            if held != self._held:
+                self._metrics.held(*held)
+                self._held = held

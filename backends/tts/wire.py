@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from tts_engine.chunk import AudioChunk
+from tts_engine.config import EngineConfig
 from tts_engine.errors import InvalidRequest
 from tts_engine.request import SamplingParams, SpeechRequest
 
 MAX_TEXT_BYTES = 20_000
 MAX_REFERENCE_SAMPLES = 60 * 48_000
-MODEL_CONFIG_INPUTS = (
+MODEL_CONFIG_INPUTS: tuple[dict[str, Any], ...] = (
     {"name": "target_text", "data_type": "TYPE_STRING", "dims": [1, 1]},
     {"name": "reference_wav", "data_type": "TYPE_FP32", "dims": [1, -1], "optional": True},
     {"name": "reference_wav_len", "data_type": "TYPE_INT32", "dims": [1, 1], "optional": True},
     {"name": "reference_text", "data_type": "TYPE_STRING", "dims": [1, 1], "optional": True},
 )
-MODEL_CONFIG_OUTPUTS = (
+MODEL_CONFIG_OUTPUTS: tuple[dict[str, Any], ...] = (
     {"name": "waveform", "data_type": "TYPE_FP32", "dims": [-1]},
     {"name": "sample_rate", "data_type": "TYPE_INT32", "dims": [1]},
     {"name": "finish_reason", "data_type": "TYPE_STRING", "dims": [1]},
@@ -30,6 +32,25 @@ MODEL_CONFIG_OUTPUTS = (
 RESERVED = frozenset(
     {"triton_enable_empty_final_response", "sequence_id", "sequence_start", "sequence_end", "priority"}
 )
+
+
+def engine_config(parameters: Mapping[str, Mapping[str, str]]) -> EngineConfig:
+    """config.pbtxt's `parameters` → engine settings. Raises ValueError with one sentence."""
+    kinds = {item.name: type(item.default) for item in fields(EngineConfig)}
+    settings: dict[str, Any] = {}
+    for name, value in parameters.items():
+        text = value["string_value"]
+        if name not in kinds:
+            raise ValueError(f"config.pbtxt has the unknown parameter {name!r}; known are {', '.join(kinds)}")
+        kind = kinds[name]
+        try:
+            settings[name] = json.loads(text)
+        except ValueError:
+            settings[name] = text
+        if type(settings[name]) is not kind and not (kind is float and type(settings[name]) is int):
+            wanted = {bool: "true or false", int: "an integer", float: "a number"}[kind]
+            raise ValueError(f"parameter {name} in config.pbtxt must be {wanted}, not {text!r}")
+    return EngineConfig(**settings)
 
 
 def speech_request(tensors: Mapping[str, np.ndarray], parameters: str) -> SpeechRequest:

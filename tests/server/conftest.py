@@ -66,16 +66,20 @@ class Gauges:
     def outcome(self, name: str) -> float:
         return self.read().get(f'tts_requests_total{{model="tts",outcome="{name}"}}', 0.0)
 
-    def wait_empty(self, seconds: float = 20) -> None:
-        """Pool empty and slots free; waits, because a client is told of its end before the gauges are."""
+    def wait_held(self, items: int, slots: int, seconds: float = 20) -> None:
+        """Wait until the server holds so many requests and slots: gauges and clients are told one after the other."""
         deadline = time.monotonic() + seconds
         while True:
             values = self.read()
-            held = {name: values[f'{name}{{model="tts"}}'] for name in ("tts_pool_items", "tts_kv_slots_used")}
-            if not any(held.values()):
+            held = [values[f'{name}{{model="tts"}}'] for name in ("tts_pool_items", "tts_kv_slots_used")]
+            if held == [items, slots]:
                 return
-            assert time.monotonic() < deadline, f"still held: {held}"
-            time.sleep(0.05)
+            assert time.monotonic() < deadline, f"{held} requests and slots are held, not {[items, slots]}"
+            time.sleep(0.01)
+
+    def wait_empty(self) -> None:
+        """Pool empty and slots free."""
+        self.wait_held(0, 0)
 
 
 @pytest.fixture(scope="session")
