@@ -64,7 +64,7 @@ def test_timeout_of_the_request_is_kept(speaker: Speaker) -> None:
 
 
 def test_unload_lets_open_streams_finish(speaker: Speaker, gauges: Gauges) -> None:
-    names = [speaker.send(LONG, seed=index, max_seconds=10.0) for index in range(3)]
+    names = [speaker.send(LONG, seed=index, max_seconds=50.0) for index in range(3)]
     gauges.wait_held(3, 3)
     speaker.client.unload_model("tts")
     answers = [speaker.wait(name) for name in names]
