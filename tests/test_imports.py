@@ -44,7 +44,7 @@ EXCEPTIONS = {"training.evaluate": ("tts_engine.engine",)}  # judges the served 
 # The engine from the ground up; a module imports from its own layer and those below. No cycles anywhere.
 ENGINE_LAYERS = (
     ("data", ("errors", "config", "request", "chunk", "item", "prompt", "text.sentence")),
-    ("text and runtime", ("text", "session", "kv_cache", "voice", "sampling")),
+    ("text and runtime", ("text", "session", "kv_cache", "voice", "sampling", "speculative")),
     ("state", ("language_model", "stats", "pool")),
     ("modules", ("modules",)),
     ("engine", ("engine",)),
