@@ -20,10 +20,17 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from multiprocessing import get_context
+from threading import RLock
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
+
+# tqdm's own lock is shared between processes and its monitor thread takes it too: beside worker processes the two have
+# been seen to wait for each other for ever.
+tqdm.set_lock(RLock())
+tqdm.monitor_interval = 0
 
 SAMPLE_RATE = 16_000
 PAD_SECONDS = 0.25
@@ -69,11 +76,14 @@ def transcribe(waves: Sequence[np.ndarray], workers: int = WORKERS, label: str =
                 texts.append(_transcribe_one(wave))
                 bar.update()
             return texts
-        with ProcessPoolExecutor(workers) as pool:
-            jobs = [pool.submit(_transcribe_one, wave) for wave in waves]
-            for job in jobs:
-                job.add_done_callback(lambda _: bar.update())
-            return [job.result() for job in jobs]
+        # Spawned, not forked: a fork copies the locks of threads that run here (progress bars, engine) as they stand,
+        # and one that is held is held for ever.
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            texts = []
+            for text in pool.map(_transcribe_one, waves):
+                texts.append(text)
+                bar.update()
+            return texts
 
 
 def normalise(text: str) -> str:

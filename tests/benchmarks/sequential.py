@@ -101,12 +101,15 @@ class SequentialLoop:
         limit = min(
             self.voice.max_positions - len(prompt), int(self.voice.defaults["max_frames_per_symbol"] * len(prompt))
         )
+        least = int(self.voice.defaults["min_frames_per_symbol"] * len(prompt))
         self.lm.reset()
         logits = self.lm.step(torch.from_numpy(prompt)[None])
         following = torch.zeros(1, 1, prompt.shape[1], dtype=torch.long)
         codes: list[int] = []
         while True:
             counter = np.array([(index << 32) + len(codes)], np.uint64)
+            if len(codes) < least:
+                logits[EOS] = -1e30
             token = int(sample(logits.numpy()[None], batch, uniforms(batch.keys, counter))[0])
             if token == EOS:
                 return codes

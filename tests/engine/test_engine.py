@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -149,6 +150,21 @@ def test_a_looping_sentence_is_ended_and_the_next_one_spoken(engine: Engine) -> 
     assert first == limit * prompt_length
     assert listener.last.timings is not None
     assert listener.last.timings.sentences == 2
+
+
+def test_a_sentence_does_not_end_before_its_least_length(engine: Engine) -> None:
+    take = engine.decode._sampler.take
+
+    def always_ending(items: list, logits: np.ndarray) -> None:
+        logits[:, 0] = 1e9
+        take(items, logits)
+
+    engine.prefill._sampler.take = always_ending  # type: ignore[method-assign]  # prefill and decode share it
+    engine.frontend._voice = replace(engine.voice, defaults={**engine.voice.defaults, "min_frames_per_symbol": 3})
+    listener = say(engine, "a", seed=1)
+    drain(engine)
+    assert listener.last.timings is not None
+    assert listener.last.timings.frames == 3 * 4  # bos, the letter, the full stop, soa
 
 
 def _without_end(engine: Engine):  # type: ignore[no-untyped-def]

@@ -50,6 +50,7 @@ class Item:
     next_sentence: Sentence | None = None
     sentence_index: int = 0
     prompt: NDArray[np.int64] | None = None
+    min_sentence_frames: int = 0
     max_sentence_frames: int = 0
     sentence_frames: int = 0
     last_token: int = 0

@@ -22,6 +22,8 @@ DEFAULTS: dict[str, float] = {
     "first_chunk_frames": 8,
     # A sentence longer than this many frames a prompt symbol is a loop; it ends there.
     "max_frames_per_symbol": 25,
+    # Before this many frames a prompt symbol a sentence cannot end: an end drawn at a comma would cut it.
+    "min_frames_per_symbol": 0,
 }
 LIMITS: dict[str, tuple[float, float]] = {
     "temperature": (0.0, 2.0),
@@ -32,6 +34,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "chunk_frames": (1, 500),
     "first_chunk_frames": (1, 500),
     "max_frames_per_symbol": (2, 100),
+    "min_frames_per_symbol": (0, 50),
 }
 
 

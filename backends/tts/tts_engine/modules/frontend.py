@@ -40,6 +40,7 @@ class Frontend:
         seconds = time.perf_counter() - started
         for item, prompt in zip(items, prompts, strict=True):
             item.prompt = prompt
+            item.min_sentence_frames = int(self._voice.defaults["min_frames_per_symbol"] * len(prompt))
             item.max_sentence_frames = self._frame_limit(len(prompt))
             item.frontend_seconds += seconds
             item.stage = Stage.PREFILL
