@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--codec", type=Path, default=Path("checkpoints/rms/codec"))
     parser.add_argument("--work", type=Path, default=Path("data/lm"), help="checkpoint to resume from, codes, curve")
     parser.add_argument("--out", type=Path, default=Path("checkpoints/rms/lm"))
-    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--steps", type=int, default=3800)
     parser.add_argument("--minutes", type=float, default=0, help="end the schedule by this time instead of by steps")
     parser.add_argument("--budget", type=int, default=3000, help="positions a batch")
     parser.add_argument("--rate", type=float, default=2e-3, help="peak learning rate")
@@ -153,7 +153,7 @@ def main() -> None:
     optimiser = Both(optimisers(model, args.rate))
     done = load_checkpoint(args.work / "last.pt", model, optimiser)
     curve = LossCurve(args.work / "loss.csv", args.work / "loss.png", resume=done > 0)
-    check = collate(held[:40], vocabulary, np.random.default_rng(0), 0.0)
+    check = collate(held[:40], vocabulary, np.random.default_rng(0), 0.0).to(args.device)
     began = time.monotonic()
     progress = tqdm(initial=done, total=args.steps, desc="lm", unit="step", mininterval=5)
     for step in range(done, args.steps):
@@ -164,7 +164,7 @@ def main() -> None:
             group["lr"] = args.rate * min(1.0, (step + 1) / 100) * min(1.0, 0.01 + 1.5 * (1 - share))
         random = np.random.default_rng((args.seed, step))
         ceiling = 60 + step * 0.6 if step < 800 else np.inf  # short utterances first
-        batch = collate(buckets.draw(random, ceiling), vocabulary, random, args.noise)
+        batch = collate(buckets.draw(random, ceiling), vocabulary, random, args.noise).to(args.device)
         entropy, guide, accuracy = losses(model, batch, vocabulary, watch)
         optimiser.zero_grad()
         (entropy + 0.2 * guide).backward()

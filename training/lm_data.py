@@ -91,6 +91,9 @@ class Batch:
     targets: torch.Tensor
     pointers: torch.Tensor
 
+    def to(self, device: str) -> Batch:
+        return Batch(self.tokens.to(device), self.targets.to(device), self.pointers.to(device))
+
 
 def collate(group: list[Example], vocabulary: Vocabulary, random: np.random.Generator, noise: float) -> Batch:
     """`noise`: share of input codes moved to a neighbour on the quantiser's grid, so that the model learns to recover
