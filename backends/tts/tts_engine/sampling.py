@@ -13,7 +13,7 @@ from tts_engine.request import Settings
 
 # Rows with 1 <= top_k <= NARROW sort only that many candidates. The width is fixed, not the batch's largest top_k,
 # so that a row's arithmetic never depends on its company.
-NARROW = 64
+NARROW = 32
 FOLD = 8
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
