@@ -119,22 +119,17 @@ def build_lm(checkpoint: Checkpoint) -> onnx.ModelProto:
     graph.input("logit_idx", I64, ["B", "m"])
     graph.output("logits", F32, ["B", "m", config.logit_count])
     graph.output("hidden", F32, ["B", "m", config.hidden_size])
-    angle = np.outer(np.arange(config.max_positions), inverse_frequencies(config))
-    graph.weight("rotary.cos", np.cos(angle).astype(F32))
-    graph.weight("rotary.sin", np.sin(angle).astype(F32))
-    x = _embed(graph, checkpoint, config)
+    add_rotary(graph, config)
+    x = add_embedding(graph, checkpoint, config)
     for layer in range(config.layers):
         for kind in "kv":
             graph.input(f"past_{kind}.{layer}", F32, cache)
             graph.output(f"present_{kind}.{layer}", F32, cache)
-        x = _layer(graph, checkpoint, config, layer, x)
+        x = add_layer(graph, checkpoint, config, layer, x)
     # Only the wanted positions reach the norm and the head, which is the widest MatMul.
-    index = graph.node("Unsqueeze", ["logit_idx", graph.weight("last_axis", np.array([-1], I64))], "logit_idx.column")
-    x = graph.node("GatherND", [x, index], "wanted", batch_dims=1)
-    _norm(graph, checkpoint, config, x, "model.norm", "hidden")
-    tied = "lm_head.weight" not in checkpoint.names
-    head = checkpoint.tensor("model.embed_tokens.weight" if tied else "lm_head.weight")
-    _linear(graph, "hidden", [head[config.logit_offset :]], "logits")
+    x = add_selection(graph, x)
+    add_norm(graph, checkpoint, config, x, "model.norm", "hidden")
+    add_linear(graph, "hidden", [head_rows(checkpoint, config)], "logits")
     model = graph.model()
     size = model.ByteSize()
     if size > MAX_BYTES:
@@ -142,7 +137,27 @@ def build_lm(checkpoint: Checkpoint) -> onnx.ModelProto:
     return model
 
 
-def _embed(graph: Graph, checkpoint: Checkpoint, config: LlamaConfig) -> str:
+def head_rows(checkpoint: Checkpoint, config: LlamaConfig) -> NDArray[np.float32]:
+    """The rows of the head that the graph has logits for, [V, H]."""
+    tied = "lm_head.weight" not in checkpoint.names
+    return checkpoint.tensor("model.embed_tokens.weight" if tied else "lm_head.weight")[config.logit_offset :]
+
+
+def add_rotary(graph: Graph, config: LlamaConfig) -> None:
+    """The tables that `add_layer` rotates queries and keys by."""
+    angle = np.outer(np.arange(config.max_positions), inverse_frequencies(config))
+    graph.weight("rotary.cos", np.cos(angle).astype(F32))
+    graph.weight("rotary.sin", np.sin(angle).astype(F32))
+
+
+def add_selection(graph: Graph, x: str) -> str:
+    """The positions `logit_idx` [B, m] of x [B, n, H]."""
+    index = graph.node("Unsqueeze", ["logit_idx", graph.weight("last_axis", np.array([-1], I64))], "logit_idx.column")
+    return graph.node("GatherND", [x, index], "wanted", batch_dims=1)
+
+
+def add_embedding(graph: Graph, checkpoint: Checkpoint, config: LlamaConfig) -> str:
+    """The embeddings of input `tokens` [B, n, C], summed over channels."""
     table = checkpoint.tensor("model.embed_tokens.weight")
     if table.shape != (config.vocab_size, config.hidden_size):
         raise ExportError(f"embed_tokens is {table.shape}, config.json says {(config.vocab_size, config.hidden_size)}")
@@ -157,16 +172,17 @@ def _embed(graph: Graph, checkpoint: Checkpoint, config: LlamaConfig) -> str:
     return graph.node("ReduceSum", [each, axis], "embedded", keepdims=0)
 
 
-def _layer(graph: Graph, checkpoint: Checkpoint, config: LlamaConfig, layer: int, x: str) -> str:
+def add_layer(graph: Graph, checkpoint: Checkpoint, config: LlamaConfig, layer: int, x: str) -> str:
+    """Decoder layer `layer` over x [B, n, H], with the inputs and the cache that `build_lm` declares."""
     name = f"model.layers.{layer}"
     rotated, kv = config.heads + config.kv_heads, config.kv_heads
 
     def weights(*kinds: str) -> list[NDArray[np.float32]]:
         return [checkpoint.tensor(f"{name}.{kind}.weight") for kind in kinds]
 
-    h = _norm(graph, checkpoint, config, x, f"{name}.input_layernorm")
+    h = add_norm(graph, checkpoint, config, x, f"{name}.input_layernorm")
     projections = weights("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-    qkv = _linear(graph, h, projections, f"{name}.qkv")
+    qkv = add_linear(graph, h, projections, f"{name}.qkv")
     # Heads first, so that queries and keys are rotated in one go before they part.
     shape = graph.weight("heads_shape", np.array([0, 0, rotated + kv, config.head_dim], I64))
     heads = graph.node("Reshape", [qkv, shape], f"{name}.heads")
@@ -184,28 +200,29 @@ def _layer(graph: Graph, checkpoint: Checkpoint, config: LlamaConfig, layer: int
     y = graph.node("Transpose", [y], f"{name}.attention.by_position", perm=[0, 2, 1, 3])
     flat = graph.weight("flat_shape", np.array([0, 0, config.heads * config.head_dim], I64))
     y = graph.node("Reshape", [y, flat], f"{name}.attention.flat")
-    y = _linear(graph, y, weights("self_attn.o_proj"), f"{name}.self_attn.o_proj")
+    y = add_linear(graph, y, weights("self_attn.o_proj"), f"{name}.self_attn.o_proj")
     x = graph.node("Add", [x, y], f"{name}.attended")
-    h = _norm(graph, checkpoint, config, x, f"{name}.post_attention_layernorm")
-    both = _linear(graph, h, weights("mlp.gate_proj", "mlp.up_proj"), f"{name}.mlp.gate_up")
+    h = add_norm(graph, checkpoint, config, x, f"{name}.post_attention_layernorm")
+    both = add_linear(graph, h, weights("mlp.gate_proj", "mlp.up_proj"), f"{name}.mlp.gate_up")
     halves = [f"{name}.mlp.gate", f"{name}.mlp.up"]
     sizes = graph.weight("gate_up", np.array([config.intermediate_size] * 2, I64))
     graph.node("Split", [both, sizes], halves, axis=-1)
     gate = graph.node("Sigmoid", halves[:1], f"{name}.mlp.sigmoid")
     gate = graph.node("Mul", [halves[0], gate], f"{name}.mlp.silu")
     h = graph.node("Mul", [gate, halves[1]], f"{name}.mlp.gated")
-    y = _linear(graph, h, weights("mlp.down_proj"), f"{name}.mlp.down_proj")
+    y = add_linear(graph, h, weights("mlp.down_proj"), f"{name}.mlp.down_proj")
     return graph.node("Add", [x, y], f"{name}.out")
 
 
-def _norm(
+def add_norm(
     graph: Graph, checkpoint: Checkpoint, config: LlamaConfig, x: str, name: str, output: str | None = None
 ) -> str:
+    """RMSNorm with weight `name`.weight."""
     weight = graph.weight(f"{name}.weight", checkpoint.tensor(f"{name}.weight"))
     return graph.node("RMSNormalization", [x, weight], output or f"{name}.out", axis=-1, epsilon=config.rms_norm_eps)
 
 
-def _linear(graph: Graph, x: str, weights: list[NDArray[np.float32]], output: str) -> str:
+def add_linear(graph: Graph, x: str, weights: list[NDArray[np.float32]], output: str) -> str:
     """x @ concatenated(weights [out_i, in]).T as one MatMul."""
     weight = np.concatenate(weights).T if len(weights) > 1 else weights[0].T
     return graph.node("MatMul", [x, graph.weight(f"{output}.weight", weight)], output)

@@ -1,0 +1,81 @@
+"""heads.onnx and mtp_I.onnx: what drafts for the LM, fed with its last hidden states.
+
+Every weight multiplies in a MatMul of two dimensions, so that the forms of `export.quantize` apply to drafts too.
+
+**heads.onnx** `hidden` float32 [B,n,H] → `logits` float32 [B,n,k,V]; head i = 1 … k drafts the token i behind the LM's.
+**mtp_I.onnx** (I = 1 …) as lm.onnx with one layer and a cache of its own: `hidden` float32 [B,n,H] (the LM's, or the
+module's before), `tokens` int64 [B,n,C] (the token I behind the one the position reads; absent where the module reads
+none), `position_ids`, `write_idx`, `bias`, `logit_idx`, `past_k.(I-1)`, `past_v.(I-1)` → `logits` float32 [B,m,V],
+`next_hidden` float32 [B,n,H], `present_k.(I-1)`, `present_v.(I-1)`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from export.checkpoint import Checkpoint
+from export.graph import Graph
+from export.lm import (
+    F32,
+    I64,
+    LlamaConfig,
+    add_embedding,
+    add_layer,
+    add_linear,
+    add_norm,
+    add_rotary,
+    add_selection,
+    head_rows,
+)
+
+
+def build_heads(checkpoint: Checkpoint) -> onnx.ModelProto:
+    """The fp32 graph of draft heads (training/models/draft_heads.py)."""
+    count, hidden, logits = (int(checkpoint.config[name]) for name in ("heads", "hidden_size", "logit_count"))
+    graph = Graph("heads")
+    graph.input("hidden", F32, ["B", "n", hidden])
+    graph.output("logits", F32, ["B", "n", count, logits])
+    rows = []
+    for index in range(count):
+        name = f"heads.{index}"
+        x = add_linear(graph, "hidden", [checkpoint.tensor(f"{name}.residual.weight")], f"{name}.residual")
+        bias = graph.weight(f"{name}.residual.bias", checkpoint.tensor(f"{name}.residual.bias"))
+        x = graph.node("Add", [x, bias], f"{name}.residual.biased")
+        gate = graph.node("Sigmoid", [x], f"{name}.sigmoid")
+        x = graph.node("Mul", [x, gate], f"{name}.silu")
+        x = graph.node("Add", ["hidden", x], f"{name}.state")
+        rows.append(add_linear(graph, x, [checkpoint.tensor(f"{name}.lm_head.weight")], f"{name}.logits"))
+    flat = graph.node("Concat", rows, "logits.flat", axis=-1)
+    graph.node("Reshape", [flat, graph.weight("heads_shape", np.array([0, 0, count, logits], I64))], "logits")
+    return graph.model()
+
+
+def build_mtp(checkpoint: Checkpoint, lm: Checkpoint, module: int) -> onnx.ModelProto:
+    """The fp32 graph of MTP module I = module + 1 (training/models/mtp.py), with the LM's embeddings and head in it."""
+    config = LlamaConfig.from_dict(checkpoint.config)
+    name = f"model.layers.{module}"
+    graph = Graph(f"mtp_{module + 1}")
+    graph.input("hidden", F32, ["B", "n", config.hidden_size])
+    x = add_norm(graph, checkpoint, config, "hidden", f"{name}.hnorm")
+    if checkpoint.config["reads_next_token"]:
+        graph.input("tokens", I64, ["B", "n", config.channels])
+        embedded = add_norm(graph, checkpoint, config, add_embedding(graph, lm, config), f"{name}.enorm")
+        x = graph.node("Concat", [x, embedded], f"{name}.both", axis=-1)
+    x = add_linear(graph, x, [checkpoint.tensor(f"{name}.eh_proj.weight")], f"{name}.eh_proj")
+    graph.input("position_ids", I64, ["B", "n"])
+    graph.input("write_idx", I64, ["B"])
+    graph.input("bias", F32, ["B", 1, "n", "T"])
+    graph.input("logit_idx", I64, ["B", "m"])
+    graph.output("logits", F32, ["B", "m", config.logit_count])
+    graph.output("next_hidden", F32, ["B", "n", config.hidden_size])
+    for kind in "kv":
+        cache: list[int | str] = ["B", config.kv_heads, "T", config.head_dim]
+        graph.input(f"past_{kind}.{module}", F32, cache)
+        graph.output(f"present_{kind}.{module}", F32, cache)
+    add_rotary(graph, config)
+    x = add_layer(graph, checkpoint, config, module, x)
+    add_norm(graph, checkpoint, config, x, f"{name}.norm", "next_hidden")
+    wanted = add_selection(graph, "next_hidden")
+    add_linear(graph, wanted, [head_rows(lm, config)], "logits")
+    return graph.model()

@@ -1,0 +1,89 @@
+"""Draft heads on the speech LM's last hidden state (VADUSA, section II-A; the heads are MEDUSA's).
+
+At the position that reads token t the LM itself predicts token t + 1; head i = 1 … k predicts token t + 1 + i:
+
+    p_i = softmax(U_i (h_t + SiLU(W_i h_t + b_i)))
+
+W_i = 0, b_i = 0 and U_i = the LM's head to begin with, so that every head starts as the LM's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from training.models import files
+from training.models.llama import SpeechLM
+
+KIND = "heads"
+
+
+@dataclass(frozen=True)
+class DraftHeadsConfig:
+    """`heads`: k; `hidden_size`: H of the LM; `logit_count`: V, the logits that the LM exports (eos and the codes)."""
+
+    heads: int
+    hidden_size: int
+    logit_count: int
+    kind: str = KIND
+
+
+class Head(nn.Module):
+    """A residual block, then a linear over the logits."""
+
+    def __init__(self, c: DraftHeadsConfig) -> None:
+        super().__init__()
+        self.residual = nn.Linear(c.hidden_size, c.hidden_size)
+        self.lm_head = nn.Linear(c.hidden_size, c.logit_count, bias=False)
+        nn.init.zeros_(self.residual.weight)
+        nn.init.zeros_(self.residual.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        logits: Tensor = self.lm_head(hidden + F.silu(self.residual(hidden)))
+        return logits
+
+
+class DraftHeads(nn.Module):
+    """`forward(hidden float [B, n, H]) → logits float [B, n, k, V]`; [..., i - 1, :] is head i's."""
+
+    def __init__(self, config: DraftHeadsConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.heads = nn.ModuleList(Head(config) for _ in range(config.heads))
+
+    @property
+    def steps(self) -> int:
+        """k: tokens drafted behind the LM's own."""
+        return self.config.heads
+
+    @classmethod
+    def from_base(cls, base: SpeechLM, heads: int) -> DraftHeads:
+        """Untrained heads, each predicting what `base` does."""
+        rows = base.lm_head.weight[base.config.logit_offset :].detach()
+        made = cls(DraftHeadsConfig(heads, base.config.hidden_size, len(rows)))
+        with torch.no_grad():
+            for head in cast(list[Head], list(made.heads)):
+                head.lm_head.weight.copy_(rows)
+        return made
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return torch.stack([head(hidden) for head in self.heads], -2)
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """fp16 `model.safetensors` and `config.json`."""
+        files.save(directory, self, asdict(self.config))
+
+    @classmethod
+    def from_pretrained(cls, directory: str | Path) -> DraftHeads:
+        """Raises ValueError when the directory holds another kind of model."""
+        fields, tensors = files.load(directory)
+        if fields.get("kind") != KIND:
+            raise ValueError(f"{directory} holds no draft heads; train them with python -m training.draft --kind heads")
+        made = cls(DraftHeadsConfig(**fields))
+        made.load_state_dict(tensors)
+        return made.eval()
