@@ -121,8 +121,10 @@ class Engine:
     def step(self) -> bool:
         """One iteration: every module takes all items that wait for it, as one batch. False when nothing is left."""
         with self._clock:
-            self._admit()
-            self._run("frontend", self.frontend, self.pool.waiting(Stage.FRONTEND))
+            self._dismiss()
+            for _ in range(2):  # who comes while the frontend runs shares this step's prefill, the dearest run there is
+                self._admit()
+                self._run("frontend", self.frontend, self.pool.waiting(Stage.FRONTEND))
             self._run("prefill", self.prefill, self.pool.waiting(Stage.PREFILL))
             self._run("decode", self.decode, self.pool.decoding)
             self._run("vocoder", self.vocoder, self.vocoder.ready())
@@ -185,10 +187,12 @@ class Engine:
         return item
 
     def _admit(self) -> None:
-        if self._poll is not None:
-            self._poll()
         for item in self.pool.admit():
             item.queue_seconds = time.perf_counter() - item.submitted - item.frontend_seconds
+
+    def _dismiss(self) -> None:
+        if self._poll is not None:
+            self._poll()
         for item in [item for item in self.pool.items if item.cancelled or self._stopping]:
             self.pool.finish(item, "cancelled")
 
