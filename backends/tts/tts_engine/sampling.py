@@ -1,4 +1,8 @@
-"""Sampling the next token for a whole batch in one vectorised pass; every row depends on its own request only."""
+"""From logits to what may be drawn and to the token drawn, a whole batch in one vectorised pass.
+
+Every row depends on its own request only. Tokens are drawn in the order of their ids, as acceptance rules do, so that
+the same random number gives the same token with and without speculation.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts_engine.request import Settings
+from tts_engine.speculative.drawing import draw
 
 # Rows with 1 <= top_k <= NARROW sort only that many candidates. The width is fixed, not the batch's largest top_k,
 # so that a row's arithmetic never depends on its company.
@@ -63,13 +68,30 @@ class _Part:
         self.top_p = batch.top_p[rows, None]
 
 
-def uniforms(keys: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Counter-based random numbers in [0, 1): the same (key, counter) gives the same number, in any company.
+def uniforms(keys: NDArray[np.uint64], counters: NDArray[np.uint64], stream: int = 0) -> NDArray[np.float64]:
+    """Counter-based random numbers in [0, 1): the same (key, counter, stream) gives the same number, in any company.
 
-    Two rounds of the SplitMix64 finaliser (Steele, Lea, Flood 2014) over key and counter. Shapes [B] -> float64 [B].
+    Two rounds of the SplitMix64 finaliser (Steele, Lea, Flood 2014) over key and counter. Shapes as they broadcast.
     """
+    if stream:
+        keys = _mix(keys + np.uint64(stream) * _MIX_1)
     bits = _mix(keys ^ _mix(counters * _GOLDEN + _GOLDEN))
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What temperature, top-k and top-p leave of each row's distribution.
+
+    tokens: int64 [R, K], ascending, V behind the last. probs: float64 [R, K], rows sum to one, 0 behind the last.
+    """
+
+    tokens: NDArray[np.int64]
+    probs: NDArray[np.float64]
+
+    def draw(self, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+        """One token a row, by inverse CDF; uniform float64 [R] in [0, 1)."""
+        return self.tokens[np.arange(len(self.tokens)), draw(self.probs, uniform)]
 
 
 def sample(logits: NDArray[np.float32], settings: SamplingBatch, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -83,29 +105,44 @@ def sample(logits: NDArray[np.float32], settings: SamplingBatch, uniform: NDArra
     Returns:
         int64 [B], indices into V.
     """
+    return keep(logits, settings).draw(uniform)
+
+
+def keep(logits: NDArray[np.float32], settings: SamplingBatch) -> Kept:
+    """The distributions that `sample` draws from; arguments as there. A row's numbers do not depend on its company."""
     parts = settings.parts
     if len(parts) == 1 and parts[0].whole:
-        return _draw(logits, parts[0], uniform)
-    tokens = logits.argmax(axis=1)
-    for part in parts:
-        tokens[part.rows] = _draw(logits[part.rows], part, uniform[part.rows])
-    return tokens
+        return _keep(logits, parts[0])
+    made = [(part.rows, _keep(logits[part.rows], part)) for part in parts]
+    width = max((kept.tokens.shape[1] for _, kept in made), default=1)
+    tokens = np.full((len(logits), width), logits.shape[1], dtype=np.int64)
+    probs = np.zeros((len(logits), width))
+    tokens[:, 0], probs[:, 0] = logits.argmax(axis=1), 1  # temperature 0; the others are overwritten
+    for rows, kept in made:
+        tokens[rows] = logits.shape[1]
+        probs[rows] = 0
+        tokens[rows, : kept.tokens.shape[1]] = kept.tokens
+        probs[rows, : kept.tokens.shape[1]] = kept.probs
+    return Kept(tokens, probs)
 
 
-def _draw(logits: NDArray[np.float32], part: _Part, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
-    rows = np.arange(len(logits))
+def _keep(logits: NDArray[np.float32], part: _Part) -> Kept:
+    rows = np.arange(len(logits))[:, None]
     candidates = _largest(logits, min(part.width or logits.shape[1], logits.shape[1]))
-    values = logits[rows[:, None], candidates].astype(np.float64)
+    values = logits[rows, candidates].astype(np.float64)
     weights = np.exp((values - values[:, :1]) / part.temperature)
     weights *= np.arange(weights.shape[1]) < part.top_k
     # Cumulative sums run left to right, so zero weights on the right leave a row's bits alone.
     cumulative = weights.cumsum(axis=1)
     # A candidate stays while the mass before it is short of top_p: the smallest set that reaches top_p.
     kept = cumulative - weights < part.top_p * cumulative[:, -1:]
-    last = kept.sum(axis=1) - 1
-    target = uniform * cumulative[rows, last]
-    chosen = np.minimum((cumulative <= target[:, None]).sum(axis=1), last)
-    return candidates[rows, chosen]
+    count = kept.sum(axis=1)
+    total = cumulative[rows, count[:, None] - 1]
+    widest = int(count.max())
+    tokens = np.where(kept[:, :widest], candidates[:, :widest], logits.shape[1])
+    order = tokens.argsort(axis=1)
+    probs = np.where(kept[:, :widest], weights[:, :widest], 0) / total
+    return Kept(tokens[rows, order], probs[rows, order])
 
 
 def _largest(logits: NDArray[np.float32], width: int) -> NDArray[np.intp]:
