@@ -46,6 +46,7 @@ ENGINE_LAYERS = (
     ("data", ("errors", "config", "request", "chunk", "item", "prompt", "text.sentence")),
     ("text and runtime", ("text", "session", "kv_cache", "voice", "sampling", "speculative")),
     ("state", ("language_model", "stats", "pool")),
+    ("proposers", ("proposers",)),
     ("modules", ("modules",)),
     ("engine", ("engine",)),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class Listener:
         return np.concatenate([chunk.pcm for chunk in self.chunks])
 
 
-def say(engine: Engine, text: str, **params: float) -> Listener:
+def say(engine: Engine, text: str, **params: Any) -> Listener:
     listener = Listener()
     listener.handle = engine.submit(SpeechRequest(text, SamplingParams.from_mapping(params)), listener)
     return listener

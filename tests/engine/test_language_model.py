@@ -18,7 +18,7 @@ def assert_close(actual: np.ndarray, expected: np.ndarray) -> None:
 def speaking(engine: Engine) -> Engine:
     """Three requests after prefill, contexts of different lengths."""
     for seed, text in enumerate(["one", "a longer one", "and the longest of them"]):
-        engine.submit(SpeechRequest(text, SamplingParams(seed=seed)), lambda chunk: None)
+        engine.submit(SpeechRequest(text, SamplingParams(seed=20 + seed)), lambda chunk: None)
     engine._admit()
     engine.frontend.run(engine.pool.items)
     engine.prefill.run(engine.pool.items)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tts_engine.request import Settings
-from tts_engine.sampling import SamplingBatch, _largest, sample, uniforms
+from tts_engine.sampling import SamplingBatch, largest, sample, uniforms
 
 
 def settings(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0) -> Settings:
@@ -82,9 +82,9 @@ def test_a_row_does_not_depend_on_its_company() -> None:
 
 
 @pytest.mark.parametrize("vocabulary", [65, 200, 1033, 4097])
-def test_the_largest_are_found_in_order(vocabulary: int) -> None:
+def test_thelargest_are_found_in_order(vocabulary: int) -> None:
     logits = np.random.default_rng(vocabulary).standard_normal((20, vocabulary)).astype(np.float32)
-    np.testing.assert_array_equal(_largest(logits, 64), np.argsort(-logits, axis=1)[:, :64])
+    np.testing.assert_array_equal(largest(logits, 64), np.argsort(-logits, axis=1)[:, :64])
 
 
 def test_uniforms_are_reproducible_uniform_and_uncorrelated() -> None:

@@ -16,6 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_engine.prompt import CHANNELS, Vocabulary
+from tts_engine.speculative import Groups
 from tts_engine.text import Sentence, Word, WordpieceEncoding
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, MAX_POSITIONS = 2, 64, 4, 1, 16, 512
@@ -78,8 +79,11 @@ class Graph:
         onnx.save(model, str(path))
 
 
-def write_language_model(path: Path, vocabulary: Vocabulary) -> None:
-    """Llama-shaped, in the form of docs/ARCHITECTURE.md (TensorScatter into the cache, then masked Attention)."""
+def write_language_model(path: Path, vocabulary: Vocabulary, other: float = 0.0) -> None:
+    """Llama-shaped, in the form of docs/ARCHITECTURE.md (TensorScatter into the cache, then masked Attention).
+
+    other: how far the head is from the LM's own, for a draft model that guesses well but not perfectly.
+    """
     g = Graph(seed=1)
     table = g.rng.standard_normal((vocabulary.size, HIDDEN)).astype(np.float32)
     table[vocabulary.pad_id] = 0
@@ -122,7 +126,9 @@ def write_language_model(path: Path, vocabulary: Vocabulary) -> None:
     final = g.node("RMSNormalization", x, one, axis=-1, epsilon=1e-5)
     places = g.node("Unsqueeze", "logit_idx", g.ints(2))
     hidden = g.node("GatherND", final, places, outputs=["hidden"], batch_dims=1)
-    g.node("MatMul", hidden, g.weights(HIDDEN, vocabulary.logit_count, scale=0.2), outputs=["logits"])
+    head = (g.rng.standard_normal((HIDDEN, vocabulary.logit_count)) * 0.2).astype(np.float32)
+    head += (other * g.rng.standard_normal(head.shape)).astype(np.float32)
+    g.node("MatMul", hidden, g.const(head), outputs=["logits"])
     cache = (TensorProto.FLOAT, ["B", KV_HEADS, "T", HEAD_DIM])
     slots = [f"{kind}.{layer}" for layer in range(LAYERS) for kind in "kv"]
     g.save(
@@ -141,6 +147,110 @@ def write_language_model(path: Path, vocabulary: Vocabulary) -> None:
             **{f"present_{slot}": cache for slot in slots},
         },
     )
+
+
+def write_heads(path: Path, vocabulary: Vocabulary, heads: int) -> None:
+    """Random heads over a hidden state and the next token's embedding."""
+    g = Graph(seed=4)
+    read = g.node(
+        "ReduceSum", g.node("Gather", g.weights(vocabulary.size, HIDDEN, scale=1.0), "tokens"), g.ints(2), keepdims=0
+    )
+    both = g.node("Concat", "hidden", read, axis=-1)
+    flat = g.node("MatMul", both, g.weights(2 * HIDDEN, heads * vocabulary.logit_count))
+    g.node("Reshape", flat, g.ints(0, 0, heads, vocabulary.logit_count), outputs=["logits"])
+    g.save(
+        path,
+        {
+            "hidden": (TensorProto.FLOAT, ["B", "n", HIDDEN]),
+            "tokens": (TensorProto.INT64, ["B", "n", CHANNELS]),
+        },
+        {"logits": (TensorProto.FLOAT, ["B", "n", heads, vocabulary.logit_count])},
+    )
+
+
+def write_mtp(path: Path, vocabulary: Vocabulary, module: int) -> None:
+    """One attention over states and next tokens, with a cache of its own."""
+    g = Graph(seed=5 + module)
+    read = g.node(
+        "ReduceSum", g.node("Gather", g.weights(vocabulary.size, HIDDEN, scale=1.0), "tokens"), g.ints(2), keepdims=0
+    )
+    x = g.node("MatMul", g.node("Concat", "hidden", read, axis=-1), g.weights(2 * HIDDEN, HIDDEN))
+    angles = np.arange(MAX_POSITIONS)[:, None] * 10_000.0 ** (-np.arange(HEAD_DIM // 2) / (HEAD_DIM // 2))
+    cos, sin = (g.const(f(angles).astype(np.float32)) for f in (np.cos, np.sin))
+    sizes = [HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM]
+    g.node(
+        "Split", g.node("MatMul", x, g.weights(HIDDEN, sum(sizes))), g.ints(*sizes), outputs=["q", "k", "v"], axis=-1
+    )
+
+    def heads(value: str, count: int) -> str:
+        return g.node("Transpose", g.node("Reshape", value, g.ints(0, 0, count, HEAD_DIM)), perm=[0, 2, 1, 3])
+
+    q, k, v = (heads(name, count) for name, count in zip("qkv", (HEADS, KV_HEADS, KV_HEADS), strict=True))
+    q, k = (g.node("RotaryEmbedding", part, cos, sin, "position_ids") for part in (q, k))
+    cached = [
+        g.node(
+            "TensorScatter", f"past_{kind}.{module}", new, "write_idx", outputs=[f"present_{kind}.{module}"], axis=-2
+        )
+        for kind, new in (("k", k), ("v", v))
+    ]
+    attended = g.node("Attention", q, *cached, "bias")
+    merged = g.node("Reshape", g.node("Transpose", attended, perm=[0, 2, 1, 3]), g.ints(0, 0, HEADS * HEAD_DIM))
+    x = g.node("Add", x, g.node("MatMul", merged, g.weights(HEADS * HEAD_DIM, HIDDEN)), outputs=["next_hidden"])
+    wanted = g.node("GatherND", x, g.node("Unsqueeze", "logit_idx", g.ints(2)), batch_dims=1)
+    g.node("MatMul", wanted, g.weights(HIDDEN, vocabulary.logit_count, scale=0.2), outputs=["logits"])
+    cache = (TensorProto.FLOAT, ["B", KV_HEADS, "T", HEAD_DIM])
+    g.save(
+        path,
+        {
+            "hidden": (TensorProto.FLOAT, ["B", "n", HIDDEN]),
+            "tokens": (TensorProto.INT64, ["B", "n", CHANNELS]),
+            "position_ids": (TensorProto.INT64, ["B", "n"]),
+            "write_idx": (TensorProto.INT64, ["B"]),
+            "bias": (TensorProto.FLOAT, ["B", 1, "n", "T"]),
+            "logit_idx": (TensorProto.INT64, ["B", "m"]),
+            **{f"past_{kind}.{module}": cache for kind in "kv"},
+        },
+        {
+            "logits": (TensorProto.FLOAT, ["B", "m", vocabulary.logit_count]),
+            "next_hidden": (TensorProto.FLOAT, ["B", "n", HIDDEN]),
+            **{f"present_{kind}.{module}": cache for kind in "kv"},
+        },
+    )
+
+
+def write_drafts(directory: Path, vocabulary: Vocabulary = VOCABULARY) -> Path:
+    """Add every kind of draft, and groups, to the voice in `directory`."""
+    write_heads(directory / "heads.onnx", vocabulary, 3)
+    write_mtp(directory / "mtp_1.onnx", vocabulary, 0)
+    write_mtp(directory / "mtp_2.onnx", vocabulary, 1)
+    write_language_model(directory / "draft.onnx", vocabulary, other=0.02)
+    embedding = np.random.default_rng(6).standard_normal((vocabulary.logit_count, 4))
+    Groups.build(embedding, 0.6, alone=(0,)).save(directory / "groups.npz")
+
+    def entry(path: str) -> dict[str, str]:
+        return {"path": path, "sha256": hashlib.sha256((directory / path).read_bytes()).hexdigest()}
+
+    manifest = json.loads((directory / "voice.json").read_text())
+    manifest["speculation"] = {
+        "medusa": {
+            "files": {"heads": entry("heads.onnx")},
+            "heads": 3,
+            "reads_next_token": True,
+            "parents": [-1, -1, 0, 2, 0, 1, 4, -1],
+            "ranks": [0, 1, 0, 0, 1, 0, 0, 2],
+            "acceptance": [[0.5, 0.2, 0.1]] * 3,
+        },
+        "mtp": {
+            "files": {name: entry(f"{name}.onnx") for name in ("mtp_1", "mtp_2")},
+            "modules": 2,
+            "reads_next_token": True,
+            "acceptance": [0.5, 0.4],
+        },
+        "draft": {"files": {"draft": entry("draft.onnx")}, "layers": LAYERS, "acceptance": [0.8, 0.7]},
+        "groups": {"files": {"0.6": entry("groups.npz")}},
+    }  # fmt: skip
+    (directory / "voice.json").write_text(json.dumps(manifest))
+    return directory
 
 
 def write_vocoder(path: Path) -> None:

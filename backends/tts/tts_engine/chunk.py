@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ class Timings:
     queue_ms: waiting for its first step. frontend_ms, prefill_ms: summed time of the batches that prepared its
     sentences (text work included). first_chunk_ms: until the first audio left; None if none did. total_ms: until now.
     frames: codec frames made; decode_steps: forward passes after prefill; audio_s: seconds sent, pauses included.
+    speculation, acceptance: proposer ("none": no drafts) and rule. total_draft_tokens: tokens drafted, and of them
+    total_accepted_draft_tokens, their share acceptance_rate. acceptance_lengths: how many verifications brought 1, 2, …
+    tokens, the target's own included.
     """
 
     queue_ms: float
@@ -29,8 +32,14 @@ class Timings:
     frames: int
     sentences: int
     audio_s: float
+    speculation: str = "none"
+    acceptance: str = "exact"
+    total_draft_tokens: int = 0
+    total_accepted_draft_tokens: int = 0
+    acceptance_rate: float = 0.0
+    acceptance_lengths: tuple[int, ...] = ()
 
-    def to_dict(self) -> dict[str, float | int | None]:
+    def to_dict(self) -> dict[str, Any]:
         """JSON-ready, milliseconds rounded to microseconds."""
         return {name: round(value, 6) if isinstance(value, float) else value for name, value in asdict(self).items()}
 

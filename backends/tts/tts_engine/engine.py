@@ -14,6 +14,7 @@ from tts_engine.chunk import AudioChunk
 from tts_engine.config import EngineConfig
 from tts_engine.errors import InvalidRequest, RequestError
 from tts_engine.item import Item, OnChunk, Stage
+from tts_engine.kv_cache import KVCache
 from tts_engine.language_model import LanguageModel
 from tts_engine.modules.decode import Decode
 from tts_engine.modules.frontend import Frontend, TextPipeline
@@ -21,6 +22,7 @@ from tts_engine.modules.prefill import Prefill
 from tts_engine.modules.sampler import Sampler
 from tts_engine.modules.vocoder import Vocoder
 from tts_engine.pool import Pool
+from tts_engine.proposers import draft_layers, load_proposers
 from tts_engine.request import Settings, SpeechRequest
 from tts_engine.stats import EngineStats, StepClock
 from tts_engine.text import TextFrontend
@@ -68,15 +70,22 @@ class Engine:
         self._poll = poll
         self.config = config or EngineConfig()
         self.text = text or TextFrontend(list(voice.vocabulary.phonemes), voice.files["wordpiece"])
-        self.model = LanguageModel(voice, self.config)
-        self.pool = Pool(self.config.capacity, self.model.cache)
+        layers = voice.layers + draft_layers(voice)
+        cache = KVCache(layers, self.config.capacity, voice.kv_heads, voice.head_dim, voice.max_positions)
+        self.model = LanguageModel(voice.files["lm"], voice, self.config, cache, voice.layers)
+        self.pool = Pool(self.config.capacity, cache)
+        proposers = load_proposers(voice, self.config, cache)
         sampler = Sampler(self.pool)
         self.frontend = Frontend(voice, self.text, self.config)
-        self.prefill = Prefill(self.model, self.pool, sampler)
-        self.decode = Decode(voice, self.model, sampler)
+        self.decode = Decode(voice, self.model, sampler, proposers)
+        self.prefill = Prefill(self.model, self.pool, sampler, self.decode.speculation)
         self.vocoder = Vocoder(voice, self.pool, self.config)
         sessions = {"frontend": self.frontend.session, "lm": self.model.session, "vocoder": self.vocoder.session}
+        for proposer in proposers.values():
+            sessions |= proposer.sessions
         self._clock = StepClock(sessions)
+        if proposers:
+            self.decode.speculation.measure()
         self._changed = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -166,7 +175,9 @@ class Engine:
             )
         if not self.voice.can_clone and (request.reference_audio is not None or request.reference_text):
             raise InvalidRequest(f"voice {self.voice.name} cannot clone; send no reference audio or text")
-        return request.params.resolve(self.voice.defaults, self.voice.limits)
+        settings = request.params.resolve(self.voice.defaults, self.voice.limits)
+        self.decode.speculation.check(settings.speculation, settings.acceptance, settings.theta)
+        return settings
 
     def _item(self, text: str, settings: Settings, on_chunk: OnChunk, submitted: float) -> Item:
         sentences = self.text.iterate(text)

@@ -71,6 +71,9 @@ class Item:
     frames: int = 0
     budget_used: int = 0
     decode_steps: int = 0
+    draft_tokens: int = 0
+    accepted_draft_tokens: int = 0
+    acceptance_lengths: list[int] = field(default_factory=list)  # verifications by tokens they brought, from 1 on
     sentences_done: int = 0
     queue_seconds: float = 0.0
     frontend_seconds: float = 0.0
@@ -83,9 +86,12 @@ class Item:
 
     @property
     def ready_frames(self) -> int:
-        """Codes the vocoder takes now: a whole chunk, or at the end of a sentence what is left; 0 if it must wait."""
+        """Codes the vocoder takes now: a whole chunk, or at the end of a sentence what is left; 0 if it must wait.
+
+        Never more than a chunk, so that several tokens a step make the same chunks as one.
+        """
         if self.stage is Stage.FLUSH:
-            return len(self.pending)
+            return min(len(self.pending), self.chunk_frames)
         return self.chunk_frames if len(self.pending) >= self.chunk_frames else 0
 
     def take(self, token: int) -> None:
@@ -101,6 +107,13 @@ class Item:
         self.cut_short = self.budget_used >= self.max_frames
         if self.cut_short or self.sentence_frames >= self.max_sentence_frames:
             self.stage = Stage.FLUSH
+
+    def drafted(self, tokens: int, accepted: int) -> None:
+        """Count a verification: `tokens` were drafted, `accepted` of them accepted."""
+        self.draft_tokens += tokens
+        self.accepted_draft_tokens += accepted
+        self.acceptance_lengths += [0] * (accepted + 1 - len(self.acceptance_lengths))
+        self.acceptance_lengths[accepted] += 1
 
     def sound(self, pcm: NDArray[np.float32], frames: int) -> None:
         """Queue `frames` vocoded frames and let the chunk size grow."""
@@ -150,4 +163,10 @@ class Item:
             frames=self.frames,
             sentences=self.sentences_done,
             audio_s=self.samples_sent / sample_rate,
+            speculation=self.settings.speculation,
+            acceptance=self.settings.acceptance,
+            total_draft_tokens=self.draft_tokens,
+            total_accepted_draft_tokens=self.accepted_draft_tokens,
+            acceptance_rate=self.accepted_draft_tokens / self.draft_tokens if self.draft_tokens else 0.0,
+            acceptance_lengths=tuple(self.acceptance_lengths),
         )

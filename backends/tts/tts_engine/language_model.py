@@ -1,6 +1,8 @@
-"""The language model's graph over the slots of the key-value cache: one call for prefill, decode and verification."""
+"""A language model's graph over the slots of the key-value cache: one call for prefill, decode and verification."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,75 +17,100 @@ MASKED = np.float32(-1e30)
 
 
 class LanguageModel:
-    """`forward` runs n positions for a range of slots; arrays stay bound while shapes and slots stay the same."""
+    """The LM, or a draft's graph of the same interface: its layers lie in the cache from `first_layer` on.
 
-    def __init__(self, voice: Voice, config: EngineConfig) -> None:
-        self.cache = KVCache(voice.layers, config.capacity, voice.kv_heads, voice.head_dim, voice.max_positions)
-        past = [f"past_{kind}.{layer}" for layer in range(voice.layers) for kind in "kv"]
+    `batch` binds arrays for n positions of a range of slots; they stay bound while shapes and slots stay the same.
+    first_name: the number of the first layer in the graph's names. states: whether it reads hidden states (an MTP
+    module, which may read no tokens) instead of giving the last ones.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        voice: Voice,
+        config: EngineConfig,
+        cache: KVCache,
+        layers: int,
+        first_layer: int = 0,
+        first_name: int = 0,
+        states: bool = False,
+    ) -> None:
+        self.cache = cache
+        past = [f"past_{kind}.{first_name + layer}" for layer in range(layers) for kind in "kv"]
         present = [name.replace("past", "present") for name in past]
-        small = ("tokens", "position_ids", "write_idx", "bias", "logit_idx")
-        self._cache_names = list(zip(past, present, strict=True))
-        self.session = Session(voice.files["lm"], config, [*small, *past], ["logits", "hidden", *present])
-        self._logit_count = voice.vocabulary.logit_count
-        self._hidden_size = voice.hidden_size
-        self._batch: LanguageModelBatch | None = None
+        small = ("position_ids", "write_idx", "bias", "logit_idx")
+        self.tensors = slice(2 * first_layer, 2 * (first_layer + layers))  # of the cache
+        self.cache_names = list(zip(past, present, strict=True))
+        reads, self.gives = ("hidden", "next_hidden") if states else ("tokens", "hidden")
+        self.session = Session(path, config, [*small, reads, *past], ["logits", self.gives, *present])
+        self.inputs = [*small, *({"tokens", "hidden"} & set(self.session.input_shapes))]
+        self.reads_states = states
+        self.logit_count = voice.vocabulary.logit_count
+        self.hidden_size = voice.hidden_size
+        self._batches: dict[tuple[int, int, int, int], LanguageModelBatch] = {}
+        self._generation = -1
 
     def batch(self, start: int, stop: int, n: int, m: int) -> LanguageModelBatch:
-        """Bound arrays for slots start … stop - 1, n positions and m logit rows each; the last one is reused."""
-        key = (start, stop, n, m, self.cache.generation)
-        if self._batch is None or self._batch.key != key:
-            self._batch = LanguageModelBatch(self, key)
-        return self._batch
+        """Bound arrays for slots start … stop - 1, n positions and m logit rows each; reused while slots stay."""
+        if self._generation != self.cache.generation:
+            self._batches.clear()
+            self._generation = self.cache.generation
+        key = (start, stop, n, m)
+        if key not in self._batches:
+            self._batches[key] = LanguageModelBatch(self, *key)
+        batch = self._batches[key]
+        batch.write_idx[:] = self.cache.lengths[start:stop]
+        return batch
 
 
 class LanguageModelBatch:
     """Input and output arrays of one batch shape, bound to the graph. Fill the inputs, `run()`, read the outputs.
 
     `tokens` int64 [B, n, C] and `position_ids` int64 [B, n], `bias` float32 [B, 1, n, T], `logit_idx` int64 [B, m];
-    `write_idx` is the cache's own `lengths`. `logits` float32 [B, m, V] and `hidden` float32 [B, m, H] are
-    overwritten by the next run.
+    `write_idx` int64 [B], where the first new position is written: the slots' lengths unless changed. MTP modules
+    also read `states` float32 [B, n, H]. `logits` float32 [B, m, V] and `hidden` float32 [B, m, H] (MTP: [B, n, H])
+    are overwritten by the next run.
     """
 
-    def __init__(self, model: LanguageModel, key: tuple[int, int, int, int, int]) -> None:
-        start, stop, n, m, _ = key
+    def __init__(self, model: LanguageModel, start: int, stop: int, n: int, m: int) -> None:
         cache, rows = model.cache, stop - start
-        self.key = key
         self.rows = rows
         self.lengths = cache.lengths[start:stop]
         self.tokens = np.zeros((rows, n, CHANNELS), dtype=np.int64)
         self.position_ids = np.zeros((rows, n), dtype=np.int64)
+        self.write_idx = np.zeros(rows, dtype=np.int64)
         self.bias = np.zeros((rows, 1, n, cache.positions), dtype=np.float32)
         self.logit_idx = np.zeros((rows, m), dtype=np.int64)
-        self.logits = empty(rows, m, model._logit_count)
-        self.hidden = empty(rows, m, model._hidden_size)
+        self.logits = empty(rows, m, model.logit_count)
+        self.hidden = empty(rows, n if model.reads_states else m, model.hidden_size)
+        self.states = np.zeros((rows, n, model.hidden_size) if model.reads_states else 0, dtype=np.float32)
         self._columns = np.arange(cache.positions)
         self._binding = model.session.binding()
-        for name in ("tokens", "position_ids", "bias", "logit_idx"):
-            self._binding.input(name, getattr(self, name))
-        self._binding.input("write_idx", self.lengths)
+        for name in model.inputs:
+            self._binding.input(name, self.states if name == "hidden" else getattr(self, name))
         self._binding.output("logits", self.logits)
-        self._binding.output("hidden", self.hidden)
-        for (past, present), layer in zip(model._cache_names, cache.layers(start, stop), strict=True):
+        self._binding.output(model.gives, self.hidden)
+        for (past, present), layer in zip(model.cache_names, cache.layers(start, stop)[model.tensors], strict=True):
             self._binding.input(past, layer)
             self._binding.output(present, layer)
 
     def see_context(self, visible: NDArray[np.bool_]) -> None:
-        """Fill `bias`: every position sees the slot's written context and, of the n new positions, `visible`.
+        """Fill `bias`: every position sees what lies before `write_idx` and, of the n new positions, `visible`.
 
         visible: bool, broadcastable to [B, n, n]; row i says which new positions new position i attends to (itself
         and its ancestors). A chain is the lower triangle.
         """
         n = self.tokens.shape[1]
-        context = self._columns < self.lengths[:, None]
+        context = self._columns < self.write_idx[:, None]
         np.multiply(~context[:, None, None, :], MASKED, out=self.bias)
         if n == 1:
-            self.bias[np.arange(self.rows), 0, 0, self.lengths] = 0
+            self.bias[np.arange(self.rows), 0, 0, self.write_idx] = 0
             return
         shape = (self.rows, n, n)
-        columns = np.broadcast_to(self.lengths[:, None, None] + np.arange(n), shape)
+        columns = np.broadcast_to(self.write_idx[:, None, None] + np.arange(n), shape)
         values = np.where(np.broadcast_to(visible, shape), np.float32(0), MASKED)
         np.put_along_axis(self.bias[:, 0], columns, values, axis=2)
 
     def run(self) -> None:
-        """One forward pass; the cache's slots are extended in place behind `lengths`, which stay as they are."""
+        """One forward pass; the cache's slots are extended in place from `write_idx` on, their lengths stay."""
         self._binding.run()

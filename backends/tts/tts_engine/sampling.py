@@ -74,7 +74,7 @@ def uniforms(keys: NDArray[np.uint64], counters: NDArray[np.uint64], stream: int
     Two rounds of the SplitMix64 finaliser (Steele, Lea, Flood 2014) over key and counter. Shapes as they broadcast.
     """
     if stream:
-        keys = _mix(keys + np.uint64(stream) * _MIX_1)
+        keys = _mix(keys + np.array([stream], dtype=np.uint64) * _MIX_1)
     bits = _mix(keys ^ _mix(counters * _GOLDEN + _GOLDEN))
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
@@ -128,7 +128,7 @@ def keep(logits: NDArray[np.float32], settings: SamplingBatch) -> Kept:
 
 def _keep(logits: NDArray[np.float32], part: _Part) -> Kept:
     rows = np.arange(len(logits))[:, None]
-    candidates = _largest(logits, min(part.width or logits.shape[1], logits.shape[1]))
+    candidates = largest(logits, min(part.width or logits.shape[1], logits.shape[1]))
     values = logits[rows, candidates].astype(np.float64)
     weights = np.exp((values - values[:, :1]) / part.temperature)
     weights *= np.arange(weights.shape[1]) < part.top_k
@@ -145,7 +145,7 @@ def _keep(logits: NDArray[np.float32], part: _Part) -> Kept:
     return Kept(tokens[rows, order], probs[rows, order])
 
 
-def _largest(logits: NDArray[np.float32], width: int) -> NDArray[np.intp]:
+def largest(logits: NDArray[np.float32], width: int) -> NDArray[np.intp]:
     """Indices [B, width] of each row's largest logits, largest first."""
     vocabulary = logits.shape[1]
     if width == vocabulary:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tts_engine.errors import VoiceError
 from tts_engine.prompt import CHANNELS, Vocabulary
+from tts_engine.request import NAMES
 
 FILES = ("lm", "vocoder", "frontend", "wordpiece")
-DEFAULTS: dict[str, float] = {
+DEFAULTS: dict[str, Any] = {
     "temperature": 0.8,
     "top_k": 50,
     "top_p": 0.95,
@@ -24,6 +25,14 @@ DEFAULTS: dict[str, float] = {
     "max_frames_per_symbol": 25,
     # Before this many frames a prompt symbol a sentence cannot end: an end drawn at a comma would cut it.
     "min_frames_per_symbol": 0,
+    "speculation": "none",
+    "acceptance": "exact",
+    "tolerance": 3,
+    "bias": 0.1,
+    "theta": 0.0,  # the voice's first
+    "verify_top_k": 4,
+    "verify_eos_top_k": 1,
+    "nodes": 0,
 }
 LIMITS: dict[str, tuple[float, float]] = {
     "temperature": (0.0, 2.0),
@@ -35,6 +44,12 @@ LIMITS: dict[str, tuple[float, float]] = {
     "first_chunk_frames": (1, 500),
     "max_frames_per_symbol": (2, 100),
     "min_frames_per_symbol": (0, 50),
+    "tolerance": (1, 4),
+    "bias": (0.0, 1.0),
+    "theta": (0.0, 1.0),
+    "verify_top_k": (1, 4096),
+    "verify_eos_top_k": (1, 4096),
+    "nodes": (0, 64),
 }
 
 
@@ -42,7 +57,8 @@ LIMITS: dict[str, tuple[float, float]] = {
 class Voice:
     """All that differs between voices. `files` maps lm, vocoder, frontend, wordpiece to verified paths.
 
-    defaults and limits: request parameters by name (voice.json's over the built-in ones).
+    drafts: what voice.json says of each proposer (medusa, mtp, draft), its `files` as verified paths; groups: files of
+    acoustic similarity groups by θ. defaults and limits: request parameters by name (voice.json's over built-in ones).
     """
 
     name: str
@@ -56,8 +72,10 @@ class Voice:
     vocabulary: Vocabulary
     can_clone: bool
     files: Mapping[str, Path]
-    defaults: Mapping[str, float]
+    defaults: Mapping[str, Any]
     limits: Mapping[str, tuple[float, float]]
+    drafts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    groups: Mapping[float, Path] = field(default_factory=dict)
 
     @property
     def frames_per_second(self) -> float:
@@ -88,9 +106,12 @@ class Voice:
         limits.update({name: (low, high) for name, (low, high) in fields.get("limits", {}).items() if name in LIMITS})
         defaults = DEFAULTS | {name: value for name, value in fields.get("defaults", {}).items() if name in DEFAULTS}
         for name, value in defaults.items():
+            if name in NAMES:
+                continue
             low, high = limits[name]
             if not low <= value <= high:
                 raise VoiceError(f"voice default {name} = {value} is outside its limits {low:g} to {high:g}")
+        speculation = fields.get("speculation", {})
         return cls(
             name=str(fields["name"]),
             sample_rate=int(fields["sample_rate"]),
@@ -105,7 +126,17 @@ class Voice:
             files={name: _verified(directory, fields["files"][name]) for name in FILES},
             defaults=defaults,
             limits=limits,
+            drafts={name: _draft(directory, entry) for name, entry in speculation.items() if name != "groups"},
+            groups={
+                float(theta): _verified(directory, file)
+                for theta, file in speculation.get("groups", {}).get("files", {}).items()
+            },
         )
+
+
+def _draft(directory: Path, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The manifest's entry of a draft, its files as verified paths."""
+    return {**entry, "files": {name: _verified(directory, file) for name, file in entry["files"].items()}}
 
 
 def _verified(directory: Path, entry: Mapping[str, str]) -> Path:

@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tts_engine.item import Item
 from tts_engine.language_model import LanguageModel
 from tts_engine.modules.sampler import Sampler
+from tts_engine.modules.speculation import Speculation
+from tts_engine.proposers.proposer import Proposer
 from tts_engine.voice import Voice
 
 
 class Decode:
-    """One token a step for each item; `forward` itself takes chains and trees of any n."""
+    """One token a step for each item, or several where items want drafts; `forward` takes chains and trees of any n."""
 
-    def __init__(self, voice: Voice, model: LanguageModel, sampler: Sampler) -> None:
+    def __init__(
+        self, voice: Voice, model: LanguageModel, sampler: Sampler, proposers: dict[str, Proposer] | None = None
+    ) -> None:
         self._model = model
         self._sampler = sampler
         self._logit_offset = voice.vocabulary.logit_offset
+        self.speculation = Speculation(voice, model, sampler, proposers or {}, self.forward)
 
     def run(self, items: list[Item]) -> None:
         """items: in slot order, their slots neighbours (the pool's `decoding`, or one of them)."""
+        if not self.speculation.wanted(items):
+            self._plain(items)
+            return
+        began, nodes = time.perf_counter(), self.speculation.nodes(items)
+        if any(nodes):
+            self.speculation.run(items, nodes)
+        else:
+            self._plain(items, speculating=True)
+        self.speculation.took(len(items), max(nodes), time.perf_counter() - began)
+
+    def _plain(self, items: list[Item], speculating: bool = False) -> None:
         start = items[0].slot
         tokens = np.array([[item.last_token] for item in items], dtype=np.int64)
-        logits, _ = self.forward(start, tokens)
-        self._model.cache.lengths[start : start + len(items)] += 1
+        logits, hidden = self.forward(start, tokens)
         for item in items:
             item.decode_steps += 1
-        self._sampler.take(items, logits[:, 0])
+        drawn = self._sampler.draw(items, logits[:, 0])
+        if speculating:
+            self.speculation.stepped(items, hidden, drawn.tokens)
+        self._model.cache.lengths[start : start + len(items)] += 1
+        self._sampler.take(items, drawn)
 
     def forward(
         self,

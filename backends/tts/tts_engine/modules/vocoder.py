@@ -34,7 +34,7 @@ class Vocoder:
         if audible:
             self._speak(audible)
         for item in items:
-            if item.stage is Stage.FLUSH:
+            if item.stage is Stage.FLUSH and not item.pending:
                 self._end_sentence(item)
 
     def _speak(self, items: list[Item]) -> None:

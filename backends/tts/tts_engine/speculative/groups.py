@@ -67,6 +67,24 @@ class Groups:
         starts = np.concatenate([[0], np.cumsum([len(group) for group in groups])]).astype(np.int64)
         return cls(starts, np.concatenate(groups), len(unit))
 
+    def among(self, tokens: NDArray[np.int64]) -> Groups:
+        """The groups as they are among `tokens` int64 [U] (ascending) alone, which are numbered 0 … U - 1.
+
+        Every group of a token is kept, so N(t) and the order of a token's groups stay what they are. Ids beyond V
+        stand for no token and form a group of their own.
+        """
+        starts, groups = self._of_token
+        real = tokens[tokens < self.vocabulary]
+        counts = self.counts[real]
+        owner = groups[np.repeat(starts[real] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())]
+        member = np.repeat(np.arange(len(real)), counts)
+        order = np.argsort(owner, kind="stable")  # ascending groups, within them ascending members
+        owner, member = owner[order], member[order]
+        begins = np.flatnonzero(np.diff(owner, prepend=-1))
+        beyond = np.arange(len(real), len(tokens))
+        starts = np.concatenate([begins, len(member) + np.arange(len(beyond) + 1)])
+        return Groups(starts.astype(np.int64), np.concatenate([member, beyond]).astype(np.int32), len(tokens))
+
     def save(self, path: Path) -> None:
         """An .npz of `starts`, `members` (16 bits wide where that holds every token) and `vocabulary`."""
         narrow = self.members.astype(np.uint16 if self.vocabulary <= 1 << 16 else np.int32)

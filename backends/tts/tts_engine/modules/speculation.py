@@ -1,0 +1,293 @@
+"""Speculation: propose, verify in one forward pass, accept; several tokens a step for every item at once.
+
+Each item has its own draft, its own accepted length, its own sampling and acceptance settings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts_engine.errors import InvalidRequest, VoiceError
+from tts_engine.item import Item, Stage
+from tts_engine.language_model import LanguageModel
+from tts_engine.modules.sampler import Sampler, counters
+from tts_engine.proposers.proposer import Proposal, Proposer
+from tts_engine.request import Settings
+from tts_engine.sampling import Kept, SamplingBatch, uniforms
+from tts_engine.speculative import RULES, Accepted, Groups, Tree, check_pair
+from tts_engine.speculative.depth import NODES, Depth
+from tts_engine.speculative.verification import verify
+from tts_engine.voice import Voice
+
+Forward = Callable[..., tuple[NDArray[np.float32], NDArray[np.float32]]]  # Decode.forward
+BATCHES = (1, 2, 4, 8, 16, 32)
+MEASURED_POSITIONS = 128
+NONE = "none"
+
+
+@dataclass
+class SpeculationSeconds:
+    """Time spent so far, for benchmarks."""
+
+    draft: float = 0.0
+    verify: float = 0.0  # the forward pass
+    accept: float = 0.0
+
+
+class Speculation:
+    """What decode does when items want drafts. `depth` chooses how many tokens; 0 leaves the step to plain decode."""
+
+    def __init__(
+        self, voice: Voice, model: LanguageModel, sampler: Sampler, proposers: dict[str, Proposer], forward: Forward
+    ) -> None:
+        """Load the groups and check the voice's default pair; VoiceError says what is wrong."""
+        self.proposers = proposers
+        self.seconds = SpeculationSeconds()
+        self._model = model
+        self._sampler = sampler
+        self._forward = forward
+        self._groups = {theta: Groups.load(path) for theta, path in voice.groups.items()}
+        self._default_theta = min(self._groups, default=0.0)
+        self._depth: Depth | None = None
+        try:
+            self.check(str(voice.defaults["speculation"]), str(voice.defaults["acceptance"]), 0.0)
+        except InvalidRequest as error:
+            raise VoiceError(f"the defaults of voice {voice.name} do not fit each other: {error}") from error
+
+    def check(self, speculation: str, acceptance: str, theta: float) -> None:
+        """InvalidRequest where the voice has no such proposer, or it cannot be verified by this rule."""
+        if speculation == NONE:
+            return
+        if speculation not in self.proposers:
+            known = ", ".join([NONE, *self.proposers])
+            raise InvalidRequest(f"parameter speculation must be one of {known} with this voice, not {speculation!r}")
+        try:
+            check_pair(speculation, acceptance)
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from error
+        if acceptance == "group":
+            if not self._groups:
+                raise InvalidRequest("this voice has no acoustic groups; choose another acceptance")
+            if theta and theta not in self._groups:
+                known = ", ".join(f"{known:g}" for known in sorted(self._groups))
+                raise InvalidRequest(f"parameter theta must be one of {known} with this voice, not {theta:g}")
+
+    def wanted(self, items: list[Item]) -> bool:
+        return bool(self.proposers) and any(item.settings.speculation != NONE for item in items)
+
+    def prefilled(self, items: list[Item], start: int, tokens: NDArray[np.int64], hidden: NDArray[np.float32]) -> None:
+        """Prompts of neighbouring slots are in the cache; arguments as in `Proposer.prefilled`."""
+        for name, rows in self._by(items, lambda item: item.settings.speculation).items():
+            if name != NONE:
+                last = hidden if self.proposers[name].needs_all_hidden else hidden[:, -1:]
+                mine = [items[row] for row in rows]
+                self.proposers[name].prefilled(mine, start, tokens[rows], last[rows])
+
+    def needs_all_hidden(self, items: list[Item]) -> bool:
+        """Whether a proposer of these items reads the hidden states of whole prompts."""
+        wanted = {item.settings.speculation for item in items} - {NONE}
+        return any(self.proposers[name].needs_all_hidden for name in wanted)
+
+    def stepped(self, items: list[Item], hidden: NDArray[np.float32], tokens: NDArray[np.int64]) -> None:
+        """A plain step drew `tokens` int64 [B] from hidden states float32 [B, 1, H]: nothing was drafted."""
+        self._tell(items, np.zeros((len(items), 1), dtype=np.int64), hidden, tokens[:, None])
+
+    def nodes(self, items: list[Item]) -> list[int]:
+        """Nodes of each item for this step: what it insists on, else what pays; 0 without speculation."""
+        names = [item.settings.speculation for item in items]
+        pays = 4
+        if self._depth is not None:
+            first = next(item.settings for item in items if item.settings.speculation != NONE)
+            pays = self._depth.choose(len(items), first.speculation, first.acceptance)
+        return [
+            0 if name == NONE else min(item.settings.nodes or pays, self.proposers[name].most)
+            for name, item in zip(names, items, strict=True)
+        ]
+
+    def took(self, batch: int, nodes: int, seconds: float) -> None:
+        """A whole decode step took `seconds`."""
+        if self._depth is not None and nodes in NODES:
+            self._depth.took(batch, nodes, seconds)
+
+    def run(self, items: list[Item], wanted: list[int]) -> None:
+        """One speculative step for items in neighbouring slots; tokens, cache and proposers are up to date after it.
+
+        wanted: nodes of each item, not all 0.
+        """
+        began = time.perf_counter()
+        start, cache, nodes = items[0].slot, self._model.cache, max(wanted)
+        cache.reserve(int(cache.lengths[: cache.count].max()) + 1 + nodes)
+        tokens = np.zeros((len(items), 1 + nodes), dtype=np.int64)
+        tokens[:, 0] = [item.last_token for item in items]
+        parents = np.tile(np.arange(-1, nodes - 1), (len(items), 1))
+        proposals: dict[str, tuple[list[int], Proposal]] = {}
+        for name, rows in self._by(items, lambda item: item.settings.speculation).items():
+            if name == NONE:
+                continue
+            proposer, mine = self.proposers[name], [items[row] for row in rows]
+            settings = self._sampler.settings(items) if len(mine) == len(items) else _settings(mine)
+            proposal = proposer.propose(mine, start, len(items), min(nodes, proposer.most), settings)
+            own = proposal.tokens.shape[1]
+            tokens[rows, 1 : 1 + own] = proposal.tokens
+            parents[rows, :own] = proposal.parents
+            proposals[name] = rows, proposal
+        drafted = time.perf_counter()
+        tree = Tree.of(parents[0].copy() if len(proposals) == 1 else parents)
+        logits, hidden = self._forward(start, tokens, tree.depths, tree.visible)
+        verified = time.perf_counter()
+        kept, finite = self._sampler.keep(items, logits, tree.depths)
+        places = np.full((len(items), 1 + tree.depth), -1, dtype=np.int64)
+        places[:, 0] = 0
+        drawn = np.full((len(items), 1 + tree.depth), -1, dtype=np.int64)
+        for rows, rule, draft, picked in self._judged(items, wanted, proposals):
+            accepted = self._verify(items, rows, rule, draft, picked, kept, 1 + nodes)
+            reach = accepted.nodes.shape[1]
+            places[rows, 1 : 1 + reach] = np.where(accepted.nodes >= 0, accepted.nodes + 1, -1)
+            drawn[rows, : 1 + reach] = accepted.tokens
+            self._count(items, rows, rule, draft, accepted)
+        self._commit(items, places, drawn, hidden, finite)
+        done = time.perf_counter()
+        self.seconds.draft += drafted - began
+        self.seconds.verify += verified - drafted
+        self.seconds.accept += done - verified
+
+    def _judged(
+        self, items: list[Item], wanted: list[int], proposals: dict[str, tuple[list[int], Proposal]]
+    ) -> list[tuple[list[int], str, Proposal | None, list[int]]]:
+        """(rows, rule, proposal, the rows' places in it) for all that are verified alike: rule, θ, number of nodes."""
+        plain = [row for row, item in enumerate(items) if item.settings.speculation == NONE]
+        judged: list[tuple[list[int], str, Proposal | None, list[int]]] = []
+        if plain:
+            judged.append((plain, "exact", None, plain))
+        for rows, proposal in proposals.values():
+            alike: dict[tuple[str, float, int], list[int]] = {}
+            for place, row in enumerate(rows):
+                settings = items[row].settings
+                alike.setdefault((settings.acceptance, settings.theta, wanted[row]), []).append(place)
+            for (rule, _, nodes), picked in alike.items():
+                judged.append(([rows[place] for place in picked], rule, proposal.first(nodes), picked))
+        return judged
+
+    def _verify(
+        self, items: list[Item], rows: list[int], rule: str, proposal: Proposal | None, picked: list[int], kept: Kept,
+        stride: int,
+    ) -> Accepted:  # fmt: skip
+        mine = [items[row] for row in rows]
+        if proposal is None:
+            proposal, picked = Proposal(np.zeros((len(rows), 0), np.int64), np.zeros(0, np.int64)), [*range(len(rows))]
+        n = proposal.tokens.shape[1]
+        needs = RULES[rule]
+        proposed = None
+        if proposal.kept is not None and needs.needs == "probs":
+            wide = proposal.kept.tokens.shape[1]
+            proposed = Kept(
+                proposal.kept.tokens.reshape(-1, n, wide)[picked].reshape(-1, wide),
+                proposal.kept.probs.reshape(-1, n, wide)[picked].reshape(-1, wide),
+            )
+        width = kept.tokens.shape[1]
+        target = Kept(
+            kept.tokens.reshape(-1, stride, width)[rows, : 1 + n].reshape(-1, width),
+            kept.probs.reshape(-1, stride, width)[rows, : 1 + n].reshape(-1, width),
+        )
+        depth = Tree.of(proposal.parents).depth
+        keys = self._sampler.settings(items).keys[rows]
+        places = counters(mine)[:, None] + np.arange(1 + depth, dtype=np.uint64)
+        numbers = np.stack([uniforms(keys[:, None], places, stream) for stream in range(needs.uniforms)], axis=2)
+        groups = self._groups.get(mine[0].settings.theta or self._default_theta) if rule == "group" else None
+        return verify(
+            rule, proposal.tokens[picked], proposal.parents, proposed, target, numbers, _rule_settings(mine), groups
+        )
+
+    def _commit(
+        self, items: list[Item], places: NDArray[np.int64], drawn: NDArray[np.int64], hidden: NDArray[np.float32],
+        finite: NDArray[np.bool_],
+    ) -> None:  # fmt: skip
+        self._tell(items, places, hidden, drawn)
+        cache = self._model.cache
+        counts = (places >= 0).sum(axis=1)
+        for row, item in enumerate(items):
+            item.decode_steps += 1
+            path, length = places[row, : counts[row]], int(cache.lengths[item.slot])
+            for token in drawn[row, : counts[row]].tolist():
+                if item.stage is Stage.DECODE:
+                    item.take(token)
+            if (path != np.arange(len(path))).any():
+                cache.compact(item.slot, length + path)
+            cache.lengths[item.slot] = length + len(path)
+        self._sampler.end(items, finite)
+
+    def _tell(
+        self, items: list[Item], places: NDArray[np.int64], hidden: NDArray[np.float32], tokens: NDArray[np.int64]
+    ) -> None:
+        for name, rows in self._by(items, lambda item: item.settings.speculation).items():
+            if name != NONE:
+                self.proposers[name].stepped([items[row] for row in rows], places[rows], hidden[rows], tokens[rows])
+
+    def _count(
+        self, items: list[Item], rows: list[int], rule: str, proposal: Proposal | None, accepted: Accepted
+    ) -> None:
+        if proposal is None:
+            return
+        nodes = proposal.tokens.shape[1]
+        for row, length in zip(rows, accepted.lengths.tolist(), strict=True):
+            items[row].drafted(nodes, length)
+        if self._depth is not None and nodes in NODES:
+            self._depth.accepted(items[rows[0]].settings.speculation, rule, nodes, float(accepted.lengths.mean()))
+
+    def measure(self) -> None:
+        """Fill the cost table: forward passes of every batch size and node count, on slots that nobody holds."""
+        cache = self._model.cache
+        assert cache.count == 0, "measure() is for an engine that does nothing else yet"
+        batches = sorted({min(batch, cache.capacity) for batch in BATCHES})
+        most = max((proposer.most for proposer in self.proposers.values()), default=0)
+        costs = np.full((len(batches), len(NODES)), np.inf)
+        cache.add(cache.capacity)
+        try:
+            cache.reserve(min(MEASURED_POSITIONS + 1 + most, cache.max_positions))
+            for row, batch in enumerate(batches):
+                for column, nodes in enumerate(NODES):
+                    if nodes <= most and batch * (1 + nodes) <= 8 * max(BATCHES):
+                        tokens = np.ones((batch, 1 + nodes), dtype=np.int64)
+                        costs[row, column] = _seconds(lambda tokens=tokens: self._forward(0, tokens))  # type: ignore[misc]
+        finally:
+            for slot in reversed(range(cache.count)):
+                cache.remove(slot)
+        self._depth = Depth(batches, costs)
+        for name, proposer in self.proposers.items():
+            self._depth.know(name, proposer.chances)
+
+    @staticmethod
+    def _by(items: list[Item], key: Callable) -> dict:
+        """Row numbers by key, in the order of the rows."""
+        made: dict = {}
+        for row, item in enumerate(items):
+            made.setdefault(key(item), []).append(row)
+        return made
+
+
+def _settings(items: list[Item]) -> SamplingBatch:
+    return SamplingBatch.from_settings([item.settings for item in items])
+
+
+def _rule_settings(items: list[Item]) -> dict[str, NDArray]:
+    rows: list[Settings] = [item.settings for item in items]
+    return {
+        "tolerance": np.array([row.tolerance for row in rows]),
+        "bias": np.array([row.bias for row in rows]),
+        "k": np.array([row.verify_top_k for row in rows]),
+        "eos_k": np.array([min(row.verify_eos_top_k, row.verify_top_k) for row in rows]),
+    }
+
+
+def _seconds(work: Callable[[], object], rounds: int = 3) -> float:
+    taken = []
+    for _ in range(1 + rounds):
+        began = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - began)
+    return float(np.median(taken[1:]))
