@@ -23,9 +23,9 @@ from tts_engine.modules.sampler import Sampler
 from tts_engine.modules.vocoder import Vocoder
 from tts_engine.pool import Pool
 from tts_engine.proposers import draft_layers, load_proposers
-from tts_engine.request import Settings, SpeechRequest
+from tts_engine.request import SamplingParams, Settings, SpeechRequest
 from tts_engine.stats import EngineStats, StepClock
-from tts_engine.text import TextFrontend
+from tts_engine.text import Sentence, TextFrontend
 from tts_engine.voice import Voice
 
 logger = logging.getLogger(__name__)
@@ -80,12 +80,13 @@ class Engine:
         self.decode = Decode(voice, self.model, sampler, proposers)
         self.prefill = Prefill(self.model, self.pool, sampler, self.decode.speculation)
         self.vocoder = Vocoder(voice, self.pool, self.config)
-        sessions = {"frontend": self.frontend.session, "lm": self.model.session, "vocoder": self.vocoder.session}
+        sessions = {"frontend": self.frontend.session, "vocoder": self.vocoder.session}
+        sessions |= {f"lm{suffix}": session for suffix, session in self.model.sessions.items()}
         for proposer in proposers.values():
             sessions |= proposer.sessions
         self._clock = StepClock(sessions)
         if proposers:
-            self.decode.speculation.measure()
+            self._measure()
         self._changed = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -196,6 +197,18 @@ class Engine:
         )
         item.frontend_seconds = time.perf_counter() - submitted
         return item
+
+    def _measure(self) -> None:
+        """Fill the cost table of speculation, on items that say nothing and never end."""
+        settings = SamplingParams(seed=0).resolve(self.voice.defaults, self.voice.limits)
+        items = []
+        for row in range(self.config.capacity):
+            items.append(Item(settings, lambda chunk: None, iter(()), Sentence("", ()), 1 << 30, 0, 0.0, row=row))
+            items[-1].min_sentence_frames = items[-1].max_sentence_frames = 1 << 30
+        self.pool.add_slots(items)
+        self.decode.measure(items)
+        for item in reversed(items):
+            self.pool.drop_slot(item)
 
     def _admit(self) -> None:
         for item in self.pool.admit():

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from tts_engine.errors import InvalidRequest, VoiceError
 from tts_engine.item import Item, Stage
 from tts_engine.language_model import LanguageModel
 from tts_engine.modules.sampler import Sampler, counters
+from tts_engine.prompt import CHANNELS
 from tts_engine.proposers.proposer import Proposal, Proposer
 from tts_engine.request import Settings
 from tts_engine.sampling import Kept, SamplingBatch, uniforms
@@ -25,8 +27,9 @@ from tts_engine.speculative.verification import verify
 from tts_engine.voice import Voice
 
 Forward = Callable[..., tuple[NDArray[np.float32], NDArray[np.float32]]]  # Decode.forward
-BATCHES = (1, 2, 4, 8, 16, 32)
-MEASURED_POSITIONS = 128
+BATCHES = (1, 4, 16, 32)  # of the cost table
+CONTEXT = 120  # positions before the measured ones
+REST = 16  # plain steps after drafting was found not to pay, before the question is asked again
 NONE = "none"
 
 
@@ -54,6 +57,7 @@ class Speculation:
         self._groups = {theta: Groups.load(path) for theta, path in voice.groups.items()}
         self._default_theta = min(self._groups, default=0.0)
         self._depth: Depth | None = None
+        self._rest = 0
         try:
             self.check(str(voice.defaults["speculation"]), str(voice.defaults["acceptance"]), 0.0)
         except InvalidRequest as error:
@@ -99,20 +103,30 @@ class Speculation:
 
     def nodes(self, items: list[Item]) -> list[int]:
         """Nodes of each item for this step: what it insists on, else what pays; 0 without speculation."""
-        names = [item.settings.speculation for item in items]
+        forced = any(item.settings.nodes for item in items)
+        if self._rest and not forced:
+            self._rest -= 1
+            return [0]
         pays = 4
         if self._depth is not None:
             first = next(item.settings for item in items if item.settings.speculation != NONE)
             pays = self._depth.choose(len(items), first.speculation, first.acceptance)
+        if not pays and not forced:
+            self._rest = REST
+            return [0]
+        names = [item.settings.speculation for item in items]
         return [
             0 if name == NONE else min(item.settings.nodes or pays, self.proposers[name].most)
             for name, item in zip(names, items, strict=True)
         ]
 
-    def took(self, batch: int, nodes: int, seconds: float) -> None:
-        """A whole decode step took `seconds`."""
-        if self._depth is not None and nodes in NODES:
-            self._depth.took(batch, nodes, seconds)
+    def took(self, items: list[Item], nodes: int, seconds: float) -> None:
+        """A whole decode step took `seconds`; steps of several proposers tell nothing about one."""
+        if self._rest and self._rest < REST:
+            return
+        names = {item.settings.speculation for item in items} - {NONE}
+        if self._depth is not None and nodes in NODES and len(names) == 1:
+            self._depth.took(len(items), names.pop(), nodes, seconds)
 
     def run(self, items: list[Item], wanted: list[int]) -> None:
         """One speculative step for items in neighbouring slots; tokens, cache and proposers are up to date after it.
@@ -239,27 +253,35 @@ class Speculation:
         if self._depth is not None and nodes in NODES:
             self._depth.accepted(items[rows[0]].settings.speculation, rule, nodes, float(accepted.lengths.mean()))
 
-    def measure(self) -> None:
-        """Fill the cost table: forward passes of every batch size and node count, on slots that nobody holds."""
-        cache = self._model.cache
-        assert cache.count == 0, "measure() is for an engine that does nothing else yet"
-        batches = sorted({min(batch, cache.capacity) for batch in BATCHES})
-        most = max((proposer.most for proposer in self.proposers.values()), default=0)
-        costs = np.full((len(batches), len(NODES)), np.inf)
-        cache.add(cache.capacity)
-        try:
-            cache.reserve(min(MEASURED_POSITIONS + 1 + most, cache.max_positions))
-            for row, batch in enumerate(batches):
-                for column, nodes in enumerate(NODES):
-                    if nodes <= most and batch * (1 + nodes) <= 8 * max(BATCHES):
-                        tokens = np.ones((batch, 1 + nodes), dtype=np.int64)
-                        costs[row, column] = _seconds(lambda tokens=tokens: self._forward(0, tokens))  # type: ignore[misc]
-        finally:
-            for slot in reversed(range(cache.count)):
-                cache.remove(slot)
-        self._depth = Depth(batches, costs)
+    def measure(self, items: list[Item], plain: Callable[[list[Item]], None]) -> None:
+        """Fill the cost table with whole steps on `items`, which hold all slots and no sentence to speak.
+
+        plain: a step without drafts.
+        """
+        cache, begin = self._model.cache, np.full(len(items), CONTEXT)
+        batches = sorted({min(batch, len(items)) for batch in BATCHES})
+        tokens = np.zeros((len(items), CONTEXT, CHANNELS), dtype=np.int64)
+        hidden = np.zeros((len(items), CONTEXT, self._model.hidden_size), dtype=np.float32)
+        cache.reserve(CONTEXT + 2 + max(NODES))
+        costs = {}
         for name, proposer in self.proposers.items():
-            self._depth.know(name, proposer.chances)
+            for item in items:
+                item.settings = replace(item.settings, speculation=name, acceptance="exact")
+            table = costs[name] = np.full((len(batches), len(NODES)), np.inf)
+            for (row, batch), (column, nodes) in product(enumerate(batches), enumerate(NODES)):
+                if nodes > proposer.most or batch * (1 + nodes) > 8 * max(BATCHES):
+                    continue
+                mine, taken = items[:batch], []
+                for _ in range(3):
+                    cache.lengths[: len(items)] = begin
+                    proposer.prefilled(mine, 0, tokens[:batch], hidden[:batch])
+                    for _ in range(2):  # the first reads the context, where a proposer has a cache
+                        started = time.perf_counter()
+                        self.run(mine, [nodes] * batch) if nodes else plain(mine)
+                        taken.append(time.perf_counter() - started)
+                table[row, column] = min(taken[1::2])
+        cache.lengths[: len(items)] = 0
+        self._depth = Depth(batches, costs, {name: proposer.chances for name, proposer in self.proposers.items()})
 
     @staticmethod
     def _by(items: list[Item], key: Callable) -> dict:
@@ -282,12 +304,3 @@ def _rule_settings(items: list[Item]) -> dict[str, NDArray]:
         "k": np.array([row.verify_top_k for row in rows]),
         "eos_k": np.array([min(row.verify_eos_top_k, row.verify_top_k) for row in rows]),
     }
-
-
-def _seconds(work: Callable[[], object], rounds: int = 3) -> float:
-    taken = []
-    for _ in range(1 + rounds):
-        began = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - began)
-    return float(np.median(taken[1:]))

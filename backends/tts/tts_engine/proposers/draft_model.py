@@ -27,7 +27,7 @@ class DraftModel:
     def __init__(self, voice: Voice, config: EngineConfig, cache: KVCache, first_layer: int) -> None:
         entry = voice.drafts[self.name]
         self._model = LanguageModel(entry["files"]["draft"], voice, config, cache, int(entry["layers"]), first_layer)
-        self.sessions = {"draft": self._model.session}
+        self.sessions = {f"draft{suffix}": session for suffix, session in self._model.sessions.items()}
         acceptance = [float(chance) for chance in entry["acceptance"]]
         self.chances = np.cumprod((acceptance + acceptance[-1:] * self.most)[: self.most])
         self._offset = voice.vocabulary.logit_offset

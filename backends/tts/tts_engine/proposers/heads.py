@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,7 +27,7 @@ class DraftHeads:
         entry = voice.drafts[self.name]
         self._reads = bool(entry["reads_next_token"])
         inputs = ["hidden", "tokens"] if self._reads else ["hidden"]
-        self.sessions = {"heads": Session(entry["files"]["heads"], config, inputs, ["logits"])}
+        self.sessions = {"heads": Session(entry["files"]["heads"], replace(config, threads=1), inputs, ["logits"])}
         self._parents = np.array(entry["parents"], dtype=np.int64)
         self._ranks = np.array(entry["ranks"], dtype=np.int64)
         self._levels = Tree.of(self._parents).depths[1:] - 1  # 0: the first head's
@@ -55,5 +57,8 @@ class DraftHeads:
     def stepped(
         self, items: list[Item], places: NDArray[np.int64], hidden: NDArray[np.float32], tokens: NDArray[np.int64]
     ) -> None:
+        if places.shape[1] == 1:  # a plain step
+            self._hidden[[item.row for item in items]] = hidden[:, 0]
+            return
         last = places[np.arange(len(items)), (places >= 0).sum(axis=1) - 1]
         self._hidden[[item.row for item in items]] = hidden[np.arange(len(items)), last]

@@ -32,7 +32,11 @@ class MTP:
             LanguageModel(entry["files"][name], voice, config, cache, 1, first_layer + module, module, True)
             for module, name in enumerate(names)
         ]
-        self.sessions = {name: model.session for name, model in zip(names, self._modules, strict=True)}
+        self.sessions = {
+            f"{name}{suffix}": session
+            for name, model in zip(names, self._modules, strict=True)
+            for suffix, session in model.sessions.items()
+        }
         self.chances = np.cumprod([float(chance) for chance in entry["acceptance"]][: self.most])
         self._offset = voice.vocabulary.logit_offset
         self._history = History(config.capacity, voice.max_positions + self.most)
