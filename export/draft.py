@@ -54,7 +54,7 @@ def export_draft(draft: Path, lm: Path, out: Path, variant: str = "fp32", thread
     with torch.no_grad():
         hidden = model.hidden(torch.from_numpy(tokens))[0]
     if checkpoint.config["kind"] == "heads":
-        graphs = {"heads.onnx": build_heads(checkpoint)}
+        graphs = {"heads.onnx": build_heads(checkpoint, base)}
     else:
         modules = range(int(checkpoint.config["num_hidden_layers"]))
         graphs = {f"mtp_{module + 1}.onnx": build_mtp(checkpoint, base, module) for module in modules}
@@ -62,7 +62,8 @@ def export_draft(draft: Path, lm: Path, out: Path, variant: str = "fp32", thread
     exact = [load(graph, threads) for graph in graphs.values()]
     sessions = [load(graph, threads) for graph in served.values()]
     if checkpoint.config["kind"] == "heads":
-        gates = heads_gates(exact[0], sessions[0], DraftHeads.from_pretrained(draft), hidden.numpy(), variant)
+        heads = DraftHeads.from_pretrained(draft)
+        gates = heads_gates(exact[0], sessions[0], heads, model, tokens, hidden.numpy(), variant)
     else:
         gates = mtp_gates(exact, sessions, MTP.from_pretrained(draft), model, tokens, hidden, variant)
     require(gates)

@@ -22,28 +22,38 @@ def heads_gates(
     exact: onnxruntime.InferenceSession,
     served: onnxruntime.InferenceSession,
     heads: DraftHeads,
+    model: SpeechLM,
+    tokens: Tokens,
     hidden: Floats,
     variant: str,
 ) -> list[Gate]:
-    """The fp32 graph against torch, the served form on its own and against fp32; hidden [1, T, H]."""
+    """The fp32 graph against torch, the served form on its own and against fp32.
 
-    def run(session: onnxruntime.InferenceSession, states: Floats) -> Floats:
-        logits: Floats = session.run(None, {"hidden": states})[0]
+    tokens int64 [1, T, C] and the LM's hidden states [1, T, H] of them; the last has no next token.
+    """
+    hidden, following = hidden[:, :-1], tokens[:, 1:]
+
+    def run(session: onnxruntime.InferenceSession, states: Floats, ids: Tokens) -> Floats:
+        feeds = {"hidden": states} | ({"tokens": ids} if heads.config.reads_next_token else {})
+        logits: Floats = session.run(None, feeds)[0]
         return logits
 
     with torch.no_grad():
-        wanted = heads(torch.from_numpy(hidden)).numpy()
-    whole, logits = run(exact, hidden), run(served, hidden)
-    by_row = run(served, hidden[0, :, None])
-    alone = np.stack([run(served, hidden[:, t : t + 1])[0, 0] for t in range(hidden.shape[1])])
+        embedded = model.model.embed_tokens(torch.from_numpy(following)).sum(2)
+        wanted = heads(torch.from_numpy(hidden), embedded).numpy()
+    whole, logits = run(exact, hidden, following), run(served, hidden, following)
+    by_row = run(served, hidden[0, :, None], following[0, :, None])
+    places = range(hidden.shape[1])
+    alone = np.stack([run(served, hidden[:, t : t + 1], following[:, t : t + 1])[0, 0] for t in places])
     company = max(float(np.abs(by_row[:, 0] - alone).max()), float(np.abs(logits[0] - alone).max()))
     rows = [
         Gate("heads fp32", "max |Δ logit|", float(np.abs(whole - wanted).max()), LOGIT_BAR),
         *_served_gates(f"heads {variant}", logits, wanted, company),
     ]
     for batch in SPEED_BATCHES:
-        states = np.repeat(hidden[:, -1:], batch, 0)
-        rows.append(Gate(f"heads {variant}", f"B = {batch}", batch, ms=milliseconds(lambda s=states: run(served, s))))  # type: ignore[misc]
+        states, ids = np.repeat(hidden[:, -1:], batch, 0), np.repeat(following[:, -1:], batch, 0)
+        ms = milliseconds(lambda s=states, i=ids: run(served, s, i))  # type: ignore[misc]
+        rows.append(Gate(f"heads {variant}", f"B = {batch}", batch, ms=ms))
     return rows
 
 

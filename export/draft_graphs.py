@@ -2,7 +2,8 @@
 
 Every weight multiplies in a MatMul of two dimensions, so that the forms of `export.quantize` apply to drafts too.
 
-**heads.onnx** `hidden` float32 [B,n,H] → `logits` float32 [B,n,k,V]; head i = 1 … k drafts the token i behind the LM's.
+**heads.onnx** `hidden` float32 [B,n,H], `tokens` int64 [B,n,C] (the token that the state led to; absent where heads
+read none) → `logits` float32 [B,n,k,V]; head i = 1 … k drafts the token i behind the LM's.
 **mtp_I.onnx** (I = 1 …) as lm.onnx with one layer and a cache of its own: `hidden` float32 [B,n,H] (the LM's, or the
 module's before), `tokens` int64 [B,n,C] (the token I behind the one the position reads; absent where the module reads
 none), `position_ids`, `write_idx`, `bias`, `logit_idx`, `past_k.(I-1)`, `past_v.(I-1)` → `logits` float32 [B,m,V],
@@ -30,16 +31,21 @@ from export.lm import (
 )
 
 
-def build_heads(checkpoint: Checkpoint) -> onnx.ModelProto:
-    """The fp32 graph of draft heads (training/models/draft_heads.py)."""
+def build_heads(checkpoint: Checkpoint, lm: Checkpoint) -> onnx.ModelProto:
+    """The fp32 graph of draft heads (training/models/draft_heads.py), with the LM's embeddings in it."""
     count, hidden, logits = (int(checkpoint.config[name]) for name in ("heads", "hidden_size", "logit_count"))
     graph = Graph("heads")
     graph.input("hidden", F32, ["B", "n", hidden])
     graph.output("logits", F32, ["B", "n", count, logits])
+    known = "hidden"
+    if checkpoint.config["reads_next_token"]:
+        config = LlamaConfig.from_dict(lm.config)
+        graph.input("tokens", I64, ["B", "n", config.channels])
+        known = graph.node("Concat", ["hidden", add_embedding(graph, lm, config)], "known", axis=-1)
     rows = []
     for index in range(count):
         name = f"heads.{index}"
-        x = add_linear(graph, "hidden", [checkpoint.tensor(f"{name}.residual.weight")], f"{name}.residual")
+        x = add_linear(graph, known, [checkpoint.tensor(f"{name}.residual.weight")], f"{name}.residual")
         bias = graph.weight(f"{name}.residual.bias", checkpoint.tensor(f"{name}.residual.bias"))
         x = graph.node("Add", [x, bias], f"{name}.residual.biased")
         gate = graph.node("Sigmoid", [x], f"{name}.sigmoid")

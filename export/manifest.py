@@ -33,7 +33,7 @@ def vocabulary(lm: Path, config: LlamaConfig) -> Vocabulary:
     return made
 
 
-def sampling_defaults(lm: Path) -> dict[str, float]:
+def sampling_defaults(lm: Path) -> dict[str, Any]:
     """The engine's defaults, with those of the checkpoint's generation_config.json (where it has one) over them."""
     path = lm / "generation_config.json"
     given = read_json(path) if path.exists() else {}
@@ -41,7 +41,13 @@ def sampling_defaults(lm: Path) -> dict[str, float]:
 
 
 def write_manifest(
-    voice: Path, name: str, config: LlamaConfig, codec: CodecConfig, ids: Vocabulary, defaults: dict[str, float]
+    voice: Path,
+    name: str,
+    config: LlamaConfig,
+    codec: CodecConfig,
+    ids: Vocabulary,
+    defaults: dict[str, Any],
+    speculation: dict[str, Any],
 ) -> None:
     """Write voice.json beside the files it lists (docs/ARCHITECTURE.md, "voice.json")."""
     fields: dict[str, Any] = {
@@ -56,13 +62,15 @@ def write_manifest(
         "max_positions": config.max_positions,
         "can_clone": False,
         **ids.to_dict(),
-        "files": {key: {"path": file, "sha256": _digest(voice / file)} for key, file in FILES.items()},
+        "files": {key: {"path": file, "sha256": digest(voice / file)} for key, file in FILES.items()},
         "defaults": defaults,
         "limits": LIMITS,
+        "speculation": speculation,
     }
     (voice / "voice.json").write_text(json.dumps(fields, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from export import parity, samples
 from export.checkpoint import Checkpoint, read_json
+from export.drafts import export_drafts, remove_stale
 from export.errors import ExportError
 from export.frontend import build_frontend
 from export.gate import Gate, require
@@ -26,7 +27,7 @@ from training.models.bert import ProsodyBert
 from training.models.codec import CodecDecoder
 from tts_engine.voice import Voice
 
-STAGES = 4 + len(VARIANTS)
+STAGES = 5 + len(VARIANTS)
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,12 @@ def _build(options: Options, staging: Path, progress: tqdm) -> list[Gate]:
     gates += (rows := parity.frontend_gates(load(staging / FILES["frontend"], options.threads), bert, pieces))
     require(rows)
 
+    stage("drafts")
+    speculation, rows = export_drafts(options.checkpoints, staging, served, options.threads, prompts[0])
+    gates += rows
+
     stage("voice.json")
-    write_manifest(staging, options.name, config, decoder.config, ids, sampling_defaults(lm))
+    write_manifest(staging, options.name, config, decoder.config, ids, sampling_defaults(lm), speculation)
     Voice.load(staging)  # what the engine will do
     return gates
 
@@ -131,5 +136,6 @@ def _replace(out: Path, staging: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "voice.json").unlink(missing_ok=True)
     shutil.rmtree(out / "variants", ignore_errors=True)
-    for name in ("variants", *FILES.values(), "voice.json"):
-        (staging / name).replace(out / name)
+    remove_stale(out)
+    for path in sorted(staging.iterdir(), key=lambda path: path.name == "voice.json"):
+        path.replace(out / path.name)

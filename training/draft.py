@@ -94,7 +94,7 @@ def held_out_accuracy(
 
 def fresh(args: argparse.Namespace, base: SpeechLM) -> Drafter:
     if args.kind == "heads":
-        return DraftHeads.from_base(base, args.heads)
+        return DraftHeads.from_base(base, args.heads, args.next_token)
     return MTP.from_base(base, args.modules, args.next_token)
 
 
@@ -106,7 +106,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--heads", type=int, default=4, help="draft heads (VADUSA: 4 or 6)")
     parser.add_argument("--modules", type=int, default=2, choices=(1, 2), help="MTP modules")
     parser.add_argument(
-        "--next-token", action=argparse.BooleanOptionalAction, default=True, help="MTP modules read the next token too"
+        "--next-token",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="heads and modules read the next token too",
     )
     parser.add_argument("--lm", type=Path, default=Path("checkpoints/rms/lm"), help="the frozen base")
     parser.add_argument("--corpus", type=Path, default=Path("data/corpus"))
@@ -134,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     name = f"{args.kind}-{args.heads if args.kind == 'heads' else args.modules}"
-    if args.kind == "mtp" and not args.next_token:
+    if not args.next_token:
         name += "-plain"
     if args.tune_lm:
         name += "-tuned"

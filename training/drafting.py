@@ -133,9 +133,10 @@ def drafts(drafter: Drafter, base: SpeechLM, batch: Batch) -> tuple[Tensor, Tens
     """
     place = batch.targets >= 0
     hidden = base.hidden(batch.tokens)[0]
-    if isinstance(drafter, DraftHeads):
-        return hidden[place], drafter(hidden[place][None])[0]
     embedded = base.model.embed_tokens(batch.tokens).sum(2)
+    if isinstance(drafter, DraftHeads):
+        following = F.pad(embedded[:, 1:], (0, 0, 0, 1))
+        return hidden[place], drafter(hidden[place][None], following[place][None])[0]
     return hidden[place], base_logits(base, drafter(hidden, embedded)[place])
 
 

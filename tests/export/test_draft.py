@@ -26,17 +26,18 @@ from training.models.llama import SpeechLM
 from training.models.mtp import MTP
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ("heads", "mtp", "mtp-plain")
+KINDS = ("heads", "heads-plain", "mtp", "mtp-plain")
 
 
 @pytest.fixture(scope="module")
 def drafts(checkpoints: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """heads/, mtp/, mtp-plain/ (no next token), all weights random, and a tree."""
+    """heads/, mtp/, and without next token heads-plain/, mtp-plain/, all weights random, and a tree."""
     root = tmp_path_factory.mktemp("drafts")
     base = SpeechLM.from_pretrained(checkpoints / "lm")
     torch.manual_seed(5)
     models: tuple[DraftHeads | MTP, ...] = (
         DraftHeads.from_base(base, 3),
+        DraftHeads.from_base(base, 2, reads_next_token=False),
         MTP.from_base(base, 2),
         MTP.from_base(base, 1, reads_next_token=False),
     )
@@ -58,7 +59,12 @@ def files(directory: Path) -> set[str]:
 @pytest.mark.parametrize("variant", list(VARIANTS))
 @pytest.mark.parametrize(
     ("kind", "graphs"),
-    [("heads", {"heads.onnx", "tree_2.json"}), ("mtp", {"mtp_1.onnx", "mtp_2.onnx"}), ("mtp-plain", {"mtp_1.onnx"})],
+    [
+        ("heads", {"heads.onnx", "tree_2.json"}),
+        ("heads-plain", {"heads.onnx"}),
+        ("mtp", {"mtp_1.onnx", "mtp_2.onnx"}),
+        ("mtp-plain", {"mtp_1.onnx"}),
+    ],
 )
 def test_every_draft_passes_its_gates(
     checkpoints: Path, drafts: Path, tmp_path: Path, kind: str, graphs: set[str], variant: str
@@ -71,14 +77,17 @@ def test_every_draft_passes_its_gates(
         onnx.checker.check_model(onnx.load(tmp_path / name))
 
 
-def test_heads_graph_is_the_torch_module_at_any_batch(drafts: Path) -> None:
-    session = load(build_heads(Checkpoint(drafts / "heads")), 1)
+def test_heads_graph_is_the_torch_module_at_any_batch(checkpoints: Path, drafts: Path) -> None:
+    session = load(build_heads(Checkpoint(drafts / "heads"), Checkpoint(checkpoints / "lm")), 1)
     heads = DraftHeads.from_pretrained(drafts / "heads")
+    base = SpeechLM.from_pretrained(checkpoints / "lm")
     for shape in ((1, 1), (5, 1), (3, 7)):
-        hidden = np.random.default_rng(0).normal(size=(*shape, 64)).astype(np.float32)
+        random = np.random.default_rng(0)
+        hidden = random.normal(size=(*shape, 64)).astype(np.float32)
+        tokens = random.integers(1, 100, (*shape, 4))
         with torch.no_grad():
-            wanted = heads(torch.from_numpy(hidden)).numpy()
-        logits = session.run(None, {"hidden": hidden})[0]
+            wanted = heads(torch.from_numpy(hidden), base.model.embed_tokens(torch.from_numpy(tokens)).sum(2)).numpy()
+        logits = session.run(None, {"hidden": hidden, "tokens": tokens})[0]
         assert logits.shape == (*shape, 3, 17)
         np.testing.assert_allclose(logits, wanted, atol=1e-4)
 

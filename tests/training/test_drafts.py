@@ -44,7 +44,7 @@ def drafter(request: pytest.FixtureRequest) -> Drafter:
 def test_heads_start_as_the_base() -> None:
     base = tiny_lm()
     hidden = base.hidden(batch().tokens)[0]
-    logits = DraftHeads.from_base(base, 3)(hidden)
+    logits = DraftHeads.from_base(base, 3)(hidden, torch.randn_like(hidden))
     assert logits.shape == (*hidden.shape[:2], 3, VOCABULARY.logit_count)
     torch.testing.assert_close(logits, base_logits(base, hidden)[:, :, None].expand_as(logits))
 
@@ -148,12 +148,14 @@ def test_acceptance_is_counted_where_the_base_stands_at_the_drafted_token() -> N
         single = next(batches([example], VOCABULARY, 1000, "cpu"))
         with torch.no_grad():
             hidden = base.hidden(single.tokens)[0][0]
+            following = base.model.embed_tokens(single.tokens).sum(2)[0].roll(-1, 0)
+            following[-1] = 0
         start, frames = len(example.prompt) - 1, len(example.codes)
         for t in range(start, start + frames + 1):
             for head in range(3):
                 if t + head + 1 > start + frames:
                     continue
-                best = heads(hidden[t][None, None])[0, 0, head].topk(4).indices
+                best = heads(hidden[t][None, None], following[t][None, None])[0, 0, head].topk(4).indices
                 truth = served_probabilities(base_logits(base, hidden[t + head + 1])[None], *sampling)[0]
                 wanted[head] += truth[best].detach().numpy()
                 places[head] += 1

@@ -2,9 +2,11 @@
 
 At the position that reads token t the LM itself predicts token t + 1; head i = 1 … k predicts token t + 1 + i:
 
-    p_i = softmax(U_i (h_t + SiLU(W_i h_t + b_i)))
+    p_i = softmax(U_i (h_t + SiLU(W_i [h_t; e(x_{t+1})] + b_i)))
 
-W_i = 0, b_i = 0 and U_i = the LM's head to begin with, so that every head starts as the LM's own.
+W_i = 0, b_i = 0 and U_i = the LM's head to begin with, so that every head starts as the LM's own. The embedding of the
+token t + 1, which is drawn before anything is drafted behind it, is Hydra's addition (Ankner et al. 2024); without it
+(`reads_next_token` false) these are VADUSA's heads, which guess on without knowing what was drawn.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ class DraftHeadsConfig:
     heads: int
     hidden_size: int
     logit_count: int
+    reads_next_token: bool = True
     kind: str = KIND
 
 
@@ -38,18 +41,21 @@ class Head(nn.Module):
 
     def __init__(self, c: DraftHeadsConfig) -> None:
         super().__init__()
-        self.residual = nn.Linear(c.hidden_size, c.hidden_size)
+        self.residual = nn.Linear(c.hidden_size * (2 if c.reads_next_token else 1), c.hidden_size)
         self.lm_head = nn.Linear(c.hidden_size, c.logit_count, bias=False)
         nn.init.zeros_(self.residual.weight)
         nn.init.zeros_(self.residual.bias)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self.lm_head(hidden + F.silu(self.residual(hidden)))
+    def forward(self, hidden: Tensor, known: Tensor) -> Tensor:
+        logits: Tensor = self.lm_head(hidden + F.silu(self.residual(known)))
         return logits
 
 
 class DraftHeads(nn.Module):
-    """`forward(hidden float [B, n, H]) → logits float [B, n, k, V]`; [..., i - 1, :] is head i's."""
+    """`forward(hidden, following float [B, n, H]) → logits float [B, n, k, V]`; [..., i - 1, :] is head i's.
+
+    `following`: the LM's embeddings of the tokens behind those that the positions read.
+    """
 
     def __init__(self, config: DraftHeadsConfig) -> None:
         super().__init__()
@@ -62,17 +68,18 @@ class DraftHeads(nn.Module):
         return self.config.heads
 
     @classmethod
-    def from_base(cls, base: SpeechLM, heads: int) -> DraftHeads:
+    def from_base(cls, base: SpeechLM, heads: int, reads_next_token: bool = True) -> DraftHeads:
         """Untrained heads, each predicting what `base` does."""
         rows = base.lm_head.weight[base.config.logit_offset :].detach()
-        made = cls(DraftHeadsConfig(heads, base.config.hidden_size, len(rows)))
+        made = cls(DraftHeadsConfig(heads, base.config.hidden_size, len(rows), reads_next_token))
         with torch.no_grad():
             for head in cast(list[Head], list(made.heads)):
                 head.lm_head.weight.copy_(rows)
         return made
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        return torch.stack([head(hidden) for head in self.heads], -2)
+    def forward(self, hidden: Tensor, following: Tensor) -> Tensor:
+        known = torch.cat([hidden, following], -1) if self.config.reads_next_token else hidden
+        return torch.stack([head(hidden, known) for head in self.heads], -2)
 
     def save_pretrained(self, directory: str | Path) -> None:
         """fp16 `model.safetensors` and `config.json`."""
