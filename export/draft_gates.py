@@ -40,7 +40,8 @@ def heads_gates(
 
     with torch.no_grad():
         embedded = model.model.embed_tokens(torch.from_numpy(following)).sum(2)
-        wanted = heads(torch.from_numpy(hidden), embedded).numpy()
+        states = heads(torch.from_numpy(hidden), embedded)
+        wanted = (states @ model.lm_head.weight[model.config.logit_offset :].T).numpy()
     whole, logits = run(exact, hidden, following), run(served, hidden, following)
     by_row = run(served, hidden[0, :, None], following[0, :, None])
     places = range(hidden.shape[1])

@@ -32,28 +32,28 @@ from export.lm import (
 
 
 def build_heads(checkpoint: Checkpoint, lm: Checkpoint) -> onnx.ModelProto:
-    """The fp32 graph of draft heads (training/models/draft_heads.py), with the LM's embeddings in it."""
+    """The fp32 graph of draft heads (training/models/draft_heads.py), with the LM's embeddings and head in it."""
     count, hidden, logits = (int(checkpoint.config[name]) for name in ("heads", "hidden_size", "logit_count"))
     graph = Graph("heads")
     graph.input("hidden", F32, ["B", "n", hidden])
     graph.output("logits", F32, ["B", "n", count, logits])
-    known = "hidden"
+    known, config = "hidden", LlamaConfig.from_dict(lm.config)
     if checkpoint.config["reads_next_token"]:
-        config = LlamaConfig.from_dict(lm.config)
         graph.input("tokens", I64, ["B", "n", config.channels])
         known = graph.node("Concat", ["hidden", add_embedding(graph, lm, config)], "known", axis=-1)
-    rows = []
+    states = []
     for index in range(count):
         name = f"heads.{index}"
-        x = add_linear(graph, known, [checkpoint.tensor(f"{name}.residual.weight")], f"{name}.residual")
-        bias = graph.weight(f"{name}.residual.bias", checkpoint.tensor(f"{name}.residual.bias"))
-        x = graph.node("Add", [x, bias], f"{name}.residual.biased")
+        x = add_linear(graph, known, [checkpoint.tensor(f"{name}.up_proj.weight")], f"{name}.up_proj")
+        bias = graph.weight(f"{name}.up_proj.bias", checkpoint.tensor(f"{name}.up_proj.bias"))
+        x = graph.node("Add", [x, bias], f"{name}.biased")
         gate = graph.node("Sigmoid", [x], f"{name}.sigmoid")
         x = graph.node("Mul", [x, gate], f"{name}.silu")
-        x = graph.node("Add", ["hidden", x], f"{name}.state")
-        rows.append(add_linear(graph, x, [checkpoint.tensor(f"{name}.lm_head.weight")], f"{name}.logits"))
-    flat = graph.node("Concat", rows, "logits.flat", axis=-1)
-    graph.node("Reshape", [flat, graph.weight("heads_shape", np.array([0, 0, count, logits], I64))], "logits")
+        x = add_linear(graph, x, [checkpoint.tensor(f"{name}.down_proj.weight")], f"{name}.down_proj")
+        states.append(graph.node("Add", ["hidden", x], f"{name}.state"))
+    flat = graph.node("Concat", states, "states.flat", axis=-1)
+    shape = graph.weight("states_shape", np.array([0, 0, count, hidden], I64))
+    add_linear(graph, graph.node("Reshape", [flat, shape], "states"), [head_rows(lm, config)], "logits")
     return graph.model()
 
 

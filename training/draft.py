@@ -10,9 +10,11 @@
 
 At the position that reads token t the LM predicts token t + 1, head or module i = 1 … k token t + 1 + i. The loss is
 
-    L = sum_i λ^i CE(p_i, x_{t+1+i})
+    L = sum_i λ^i CE(p_i, P_{t+1+i})
 
-VADUSA section II-A with λ = 0.8 (--decay); with λ = 1 it is Llasa+ eq. 2. Tuning the LM adds its own CE (i = 0).
+VADUSA section II-A with λ = 0.8 (--decay), with λ = 1 it is Llasa+ eq. 2, but for the target: not the token that came,
+but the distribution P, at the voice's temperature, from which the LM draws one there; that is what drafts are verified
+against, and it says more than a sample. Tuning the LM adds its own CE with the tokens (i = 0).
 Printed at the end: how often each one's most probable token is the held-out speech's, beside the LM's own figure
 (position 0).
 """
@@ -42,6 +44,7 @@ from training.drafting import (
     load_base,
     load_examples,
     on_device,
+    sampling_of,
 )
 from training.lm_data import Batch, Buckets, Example, collate
 from training.models.draft_heads import DraftHeads
@@ -54,26 +57,29 @@ RATES = {"heads": 2e-3, "mtp": 1e-3}  # VADUSA's; Llasa+'s 1e-4 is for modules o
 WARM_UP = 40
 
 
-def draft_loss(drafter: Drafter, base: SpeechLM, batch: Batch, decay: float) -> tuple[Tensor, Tensor]:
+def draft_loss(
+    drafter: Drafter, base: SpeechLM, batch: Batch, decay: float, temperature: float
+) -> tuple[Tensor, Tensor]:
     """(Σ_i decay^i cross-entropy of position i, top-1 accuracy a position [k]) of one batch.
 
     The LM's own cross-entropy (i = 0) is in the sum when the LM is being tuned.
     """
     with torch.autocast(batch.tokens.device.type, torch.bfloat16):
         hidden, logits = drafts(drafter, base, batch)
-        own = base_logits(base, hidden) if hidden.requires_grad else None
+        own = base_logits(base, hidden)
     wanted = futures(batch.targets, drafter.steps)
     loss = logits.new_zeros((), dtype=torch.float32)
-    if own is not None:
+    if hidden.requires_grad:
         loss = loss + F.cross_entropy(own.float(), batch.targets[batch.targets >= 0])
+    target = (own.detach().float() / temperature).softmax(-1)
+    hits = []
     for ahead in range(drafter.steps):
-        entropy = F.cross_entropy(logits[:, ahead].float(), wanted[:, ahead], ignore_index=-1)
-        loss = loss + decay ** (ahead + 1) * entropy
-    with torch.no_grad():
-        sample = slice(None, None, 16)  # argmax over 4,097 logits costs
-        hit = logits[sample].argmax(-1) == wanted[sample]
-        accuracy = hit.sum(0) / (wanted[sample] >= 0).sum(0).clamp(min=1)
-    return loss, accuracy
+        # The targets of an utterance follow each other: the row `ahead + 1` further is the LM at the drafted token.
+        here = torch.nonzero(wanted[:, ahead] >= 0)[:, 0]
+        soft, guess = target[here + ahead + 1], logits[here, ahead].float()
+        loss = loss + decay ** (ahead + 1) * F.cross_entropy(guess, soft)
+        hits.append((guess[::16].argmax(-1) == wanted[here, ahead][::16]).float().mean())  # all of them would cost
+    return loss, torch.stack(hits).detach()
 
 
 @torch.no_grad()
@@ -143,6 +149,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         name += "-tuned"
     work, out = args.work or Path("data") / name, args.out or args.lm.parent / name
     work.mkdir(parents=True, exist_ok=True)
+    temperature = sampling_of(args.lm, argparse.Namespace(temperature=None, top_k=None, top_p=None))[0] or 1.0
     base, vocabulary = load_base(args.lm)
     held, made = (
         load_examples(args.corpus, args.codec, args.codes, vocabulary, part, args.speech) for part in (HELD, TRAIN)
@@ -168,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             group["lr"] = rate * group["share"] * min(1.0, (step + 1) / WARM_UP) * min(1.0, 0.01 + 1.5 * (1 - share))
         random = np.random.default_rng((args.seed, step))
         batch = on_device(collate(buckets.draw(random, np.inf), vocabulary, random, args.noise), args.device)
-        loss, accuracy = draft_loss(drafter, base, batch, args.decay)
+        loss, accuracy = draft_loss(drafter, base, batch, args.decay, temperature)
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained.parameters(), 1.0)

@@ -136,7 +136,7 @@ def drafts(drafter: Drafter, base: SpeechLM, batch: Batch) -> tuple[Tensor, Tens
     embedded = base.model.embed_tokens(batch.tokens).sum(2)
     if isinstance(drafter, DraftHeads):
         following = F.pad(embedded[:, 1:], (0, 0, 0, 1))
-        return hidden[place], drafter(hidden[place][None], following[place][None])[0]
+        return hidden[place], base_logits(base, drafter(hidden[place][None], following[place][None])[0])
     return hidden[place], base_logits(base, drafter(hidden, embedded)[place])
 
 

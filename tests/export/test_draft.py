@@ -21,6 +21,7 @@ from export.draft_graphs import build_heads, build_mtp
 from export.errors import ExportError
 from export.quantize import VARIANTS
 from export.runtime import load
+from training.drafting import base_logits
 from training.models.draft_heads import DraftHeads
 from training.models.llama import SpeechLM
 from training.models.mtp import MTP
@@ -86,7 +87,8 @@ def test_heads_graph_is_the_torch_module_at_any_batch(checkpoints: Path, drafts:
         hidden = random.normal(size=(*shape, 64)).astype(np.float32)
         tokens = random.integers(1, 100, (*shape, 4))
         with torch.no_grad():
-            wanted = heads(torch.from_numpy(hidden), base.model.embed_tokens(torch.from_numpy(tokens)).sum(2)).numpy()
+            embedded = base.model.embed_tokens(torch.from_numpy(tokens)).sum(2)
+            wanted = base_logits(base, heads(torch.from_numpy(hidden), embedded)).numpy()
         logits = session.run(None, {"hidden": hidden, "tokens": tokens})[0]
         assert logits.shape == (*shape, 3, 17)
         np.testing.assert_allclose(logits, wanted, atol=1e-4)
@@ -107,7 +109,7 @@ def test_graph_interface_is_the_documented_one(checkpoints: Path, drafts: Path) 
 @pytest.mark.parametrize(
     ("kind", "weight"),
     [
-        ("heads", "heads.2.residual.bias"),
+        ("heads", "heads.2.up_proj.bias"),
         ("mtp", "model.layers.1.enorm.weight"),
         ("mtp", "model.layers.0.eh_proj.weight"),
     ],

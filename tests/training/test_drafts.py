@@ -44,7 +44,7 @@ def drafter(request: pytest.FixtureRequest) -> Drafter:
 def test_heads_start_as_the_base() -> None:
     base = tiny_lm()
     hidden = base.hidden(batch().tokens)[0]
-    logits = DraftHeads.from_base(base, 3)(hidden, torch.randn_like(hidden))
+    logits = base_logits(base, DraftHeads.from_base(base, 3)(hidden, torch.randn_like(hidden)))
     assert logits.shape == (*hidden.shape[:2], 3, VOCABULARY.logit_count)
     torch.testing.assert_close(logits, base_logits(base, hidden)[:, :, None].expand_as(logits))
 
@@ -84,27 +84,32 @@ def test_only_the_draft_learns_and_it_does(drafter: Drafter) -> None:
     base = tiny_lm()
     before = {name: weight.clone() for name, weight in base.state_dict().items()}
     optimiser = torch.optim.AdamW(drafter.parameters(), 1e-2)
-    seen = []
+    greedy = (0.0, 0, 1.0)
+    untrained = _top(accepted(drafter, base, batch(), 1, greedy))
     for _ in range(60):
-        loss, accuracy = draft_loss(drafter, base, batch(), 0.8)
+        loss, accuracy = draft_loss(drafter, base, batch(), 0.8, 0.8)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        seen.append(loss.item())
-    assert seen[-1] < 0.5 * seen[0]
     assert accuracy.shape == (drafter.steps,)
     assert all(torch.equal(weight, before[name]) for name, weight in base.state_dict().items())
     held = held_out_accuracy(drafter.eval(), base, examples(), VOCABULARY, 100, "cpu")
     assert len(held) == 1 + drafter.steps
-    assert min(held[1:]) > 0.5 > held[0]  # codes that count up are easy; the untrained base knows nothing
+    # It guesses what the LM says, not what the examples do: that is what it is verified against.
+    trained = _top(accepted(drafter, base, batch(), 1, greedy))
+    assert (trained > untrained + 0.2).all()
+
+
+def _top(counted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    return counted[0][:, 0] / counted[1]
 
 
 def test_the_loss_weighs_position_i_by_decay_to_the_i() -> None:
     base, both = tiny_lm(), DraftHeads.from_base(tiny_lm(), 2)
     first = DraftHeads.from_base(base, 1)
-    one = draft_loss(first, base, batch(), 1.0)[0]
-    second = draft_loss(both, base, batch(), 1.0)[0] - one
-    torch.testing.assert_close(draft_loss(both, base, batch(), 0.5)[0], 0.5 * one + 0.25 * second)
+    one = draft_loss(first, base, batch(), 1.0, 0.8)[0]
+    second = draft_loss(both, base, batch(), 1.0, 0.8)[0] - one
+    torch.testing.assert_close(draft_loss(both, base, batch(), 0.5, 0.8)[0], 0.5 * one + 0.25 * second)
 
 
 def test_files_round_trip(drafter: Drafter, tmp_path: Path) -> None:
@@ -155,7 +160,8 @@ def test_acceptance_is_counted_where_the_base_stands_at_the_drafted_token() -> N
             for head in range(3):
                 if t + head + 1 > start + frames:
                     continue
-                best = heads(hidden[t][None, None], following[t][None, None])[0, 0, head].topk(4).indices
+                state = heads(hidden[t][None, None], following[t][None, None])[0, 0, head]
+                best = base_logits(base, state).topk(4).indices
                 truth = served_probabilities(base_logits(base, hidden[t + head + 1])[None], *sampling)[0]
                 wanted[head] += truth[best].detach().numpy()
                 places[head] += 1

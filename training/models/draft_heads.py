@@ -1,19 +1,19 @@
-"""Draft heads on the speech LM's last hidden state (VADUSA, section II-A; the heads are MEDUSA's).
+"""Draft heads on the speech LM's last hidden state (VADUSA, section II-A; the heads are MEDUSA's), with its own head.
 
 At the position that reads token t the LM itself predicts token t + 1; head i = 1 … k predicts token t + 1 + i:
 
-    p_i = softmax(U_i (h_t + SiLU(W_i [h_t; e(x_{t+1})] + b_i)))
+    p_i = softmax(U (h_t + V_i SiLU(W_i [h_t; e(x_{t+1})] + b_i)))
 
-W_i = 0, b_i = 0 and U_i = the LM's head to begin with, so that every head starts as the LM's own. The embedding of the
-token t + 1, which is drawn before anything is drafted behind it, is Hydra's addition (Ankner et al. 2024); without it
-(`reads_next_token` false) these are VADUSA's heads, which guess on without knowing what was drawn.
+V_i = 0 to begin with, so that every head starts as the LM's own. U is the LM's head, shared and frozen, where MEDUSA
+gives every head one: at a vocabulary of 4,097 those are nine tenths of the weights, and reading them at every step
+costs more than the LM's layers. The embedding of token t + 1, which is drawn before anything is drafted behind it, is
+Hydra's addition (Ankner et al. 2024); without it (`reads_next_token` false) a head does not know what was drawn.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -37,22 +37,23 @@ class DraftHeadsConfig:
 
 
 class Head(nn.Module):
-    """A residual block, then a linear over the logits."""
+    """A residual block: the state that the LM's head reads."""
 
     def __init__(self, c: DraftHeadsConfig) -> None:
         super().__init__()
-        self.residual = nn.Linear(c.hidden_size * (2 if c.reads_next_token else 1), c.hidden_size)
-        self.lm_head = nn.Linear(c.hidden_size, c.logit_count, bias=False)
-        nn.init.zeros_(self.residual.weight)
-        nn.init.zeros_(self.residual.bias)
+        known = c.hidden_size * (2 if c.reads_next_token else 1)
+        self.up_proj = nn.Linear(known, 2 * c.hidden_size)
+        self.down_proj = nn.Linear(2 * c.hidden_size, c.hidden_size, bias=False)
+        nn.init.zeros_(self.down_proj.weight)
 
     def forward(self, hidden: Tensor, known: Tensor) -> Tensor:
-        logits: Tensor = self.lm_head(hidden + F.silu(self.residual(known)))
-        return logits
+        state: Tensor = hidden + self.down_proj(F.silu(self.up_proj(known)))
+        return state
 
 
 class DraftHeads(nn.Module):
-    """`forward(hidden, following float [B, n, H]) → logits float [B, n, k, V]`; [..., i - 1, :] is head i's.
+    """`forward(hidden, following float [B, n, H]) → states float [B, n, k, H]` for the LM's head; [..., i - 1, :] is
+    head i's.
 
     `following`: the LM's embeddings of the tokens behind those that the positions read.
     """
@@ -70,12 +71,8 @@ class DraftHeads(nn.Module):
     @classmethod
     def from_base(cls, base: SpeechLM, heads: int, reads_next_token: bool = True) -> DraftHeads:
         """Untrained heads, each predicting what `base` does."""
-        rows = base.lm_head.weight[base.config.logit_offset :].detach()
-        made = cls(DraftHeadsConfig(heads, base.config.hidden_size, len(rows), reads_next_token))
-        with torch.no_grad():
-            for head in cast(list[Head], list(made.heads)):
-                head.lm_head.weight.copy_(rows)
-        return made
+        logits = base.config.vocab_size - base.config.logit_offset
+        return cls(DraftHeadsConfig(heads, base.config.hidden_size, logits, reads_next_token))
 
     def forward(self, hidden: Tensor, following: Tensor) -> Tensor:
         known = torch.cat([hidden, following], -1) if self.config.reads_next_token else hidden
