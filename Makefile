@@ -21,7 +21,7 @@ debian = { if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
 
 .PHONY: help
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
 .PHONY: setup
 setup: $(READY) ## Make .venv with everything pinned (installs python3.11-venv, libpython3.11 where missing)
@@ -46,6 +46,12 @@ train: $(TEACHER) ## Train the voice: corpus, codec, language model, prosody (ho
 	$(PY) -m training.codec
 	$(PY) -m training.lm
 	$(PY) -m training.prosody
+	$(PY) -m training.own_speech --count 14000 --out data/lm/own.npz
+	$(PY) -m training.draft_model
+	$(PY) -m training.draft --kind heads --heads 6 --speech data/lm/own.npz --noise 0
+	$(PY) -m training.draft --kind mtp --modules 2 --speech data/lm/own.npz --noise 0
+	$(PY) -m training.calibrate --draft checkpoints/rms/heads-6 --speech data/lm/own.npz
+	$(PY) -m training.calibrate --draft checkpoints/rms/mtp-2 --speech data/lm/own.npz
 
 .PHONY: export
 export: $(VOICE) ## Turn checkpoints/ into the served voice (ONNX), each graph held to torch by a parity gate
@@ -73,6 +79,14 @@ bench: $(VOICE) ## Measure the engine, in process and through Triton; writes res
 .PHONY: evaluate
 evaluate: $(VOICE) $(TEACHER) ## Judge teacher, codec and voice by word error rate; writes results/quality.json
 	$(PY) -m training.evaluate $(ARGS)
+
+.PHONY: bench-speculation
+bench-speculation: $(VOICE) ## Speculation against none, every proposer x rule; writes results/speculation.json
+	$(PY) -m tests.benchmarks.speculation $(ARGS)
+
+.PHONY: evaluate-speculation
+evaluate-speculation: $(VOICE) $(TEACHER) ## Word error rate of every proposer x rule, sweeps, swaps; writes a picture
+	$(PY) -m training.speculation $(ARGS)
 
 .PHONY: lint
 lint: $(READY) ## ruff and mypy
