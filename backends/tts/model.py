@@ -126,7 +126,9 @@ class TritonPythonModel:
             self._metrics.first_chunk(chunk.timings.first_chunk_ms / 1e3)
         if chunk.final:
             self._metrics.outcome("timeout" if stream.expired else chunk.finish_reason or "stop")
-            self._metrics.audio(chunk.timings.audio_s if chunk.timings else 0.0)
+            if chunk.timings:
+                self._metrics.audio(chunk.timings.audio_s)
+                self._metrics.speculation(chunk.timings)
             self._report()
 
     def _poll(self) -> None:

@@ -33,6 +33,14 @@ PARAMETERS = (
     ("max_seconds", float, "longest audio"),
     ("chunk_frames", int, "size to which chunks grow, codec frames"),
     ("first_chunk_frames", int, "size of the first chunk, codec frames"),
+    ("speculation", str, "what drafts tokens: none, medusa, mtp or draft, as the voice has them"),
+    ("acceptance", str, "rule that verifies drafts: exact, tolerance, bias, group or top_k"),
+    ("tolerance", int, "samples a drafted token may equal one of (rule tolerance)"),
+    ("bias", float, "added to the acceptance ratio (rule bias)"),
+    ("theta", float, "cosine above which codes sound alike (rule group)"),
+    ("verify_top_k", int, "accept among the K likeliest (rule top_k)"),
+    ("verify_eos_top_k", int, "accept an end of sentence among the K likeliest (rule top_k)"),
+    ("nodes", int, "drafted tokens a step; 0 leaves it to the server"),
 )
 EPILOG = """examples:
   tts-client say "The birch canoe slid on the smooth planks." -o out.wav

@@ -125,7 +125,7 @@ class TTSClient:
 
         reference_wav: float32 [samples] at the voice's sample rate, with reference_text what is said in it, for voices
         that can clone. timeout: seconds for the whole stream. params: the server's request parameters by name
-        (temperature, top_k, top_p, seed, max_seconds, chunk_frames, first_chunk_frames).
+        (temperature, top_k, top_p, seed, max_seconds, chunk_frames, first_chunk_frames, speculation, acceptance, …).
         Raises InvalidArgument for what cannot be sent; all else is raised by the stream.
         """
         return SpeechStream(self, speech_request(self.model, text, params, reference_wav, reference_text), timeout)

@@ -33,7 +33,7 @@ from tts_engine.voice import Voice
 
 LEVELS = (1, 4, 16, 32)
 NODES = {"medusa": (2, 4, 8), "draft": (1, 2, 4), "mtp": (1, 2)}
-SETTINGS = {
+SETTINGS: dict[str, dict[str, float]] = {
     "exact": {},
     "tolerance": {"tolerance": 3},
     "bias": {"bias": 0.1},

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from backends.launcher import RunningServer, running_server
-from tests.engine.tiny_voice import CODEBOOK, write_voice
+from tests.engine.tiny_voice import CODEBOOK, write_drafts, write_voice
 from tests.server.wire import Speaker
 from tts_engine.prompt import Vocabulary
 
@@ -27,7 +27,8 @@ def server_voice(directory: Path) -> Path:
     checkpoints = ROOT / "checkpoints" / "rms"
     phonemes = json.loads((checkpoints / "lm" / "phonemes.json").read_text())
     wordpiece = (checkpoints / "prosody" / "wordpiece.json").read_text()
-    return write_voice(directory, Vocabulary.from_phonemes(phonemes, CODEBOOK), wordpiece, WORDPIECES)
+    vocabulary = Vocabulary.from_phonemes(phonemes, CODEBOOK)
+    return write_drafts(write_voice(directory, vocabulary, wordpiece, WORDPIECES), vocabulary)
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
+from tritonclient.utils import InferenceServerException
 
 from backends.launcher import RunningServer
+from tests.server.conftest import Gauges
 from tests.server.wire import Speaker
 from tts_engine.engine import Engine
 from tts_engine.request import SamplingParams, SpeechRequest
@@ -38,6 +42,32 @@ def test_other_outputs_come_when_requested(speaker: Speaker) -> None:
     assert 0 < timings["first_chunk_ms"] <= timings["total_ms"]
     only = speaker.say(TEXT, outputs=("waveform",), seed=1, max_seconds=0.2)
     assert all(set(outputs) == {"waveform"} for outputs in only.outputs)
+
+
+@pytest.mark.parametrize(("proposer", "rule"), [("medusa", "exact"), ("draft", "group"), ("mtp", "top_k")])
+def test_speculation_is_chosen_by_request_and_reported(
+    speaker: Speaker, gauges: Gauges, proposer: str, rule: str
+) -> None:
+    params: dict[str, Any] = {"seed": 4, "max_seconds": 1.0, "speculation": proposer, "acceptance": rule, "nodes": 2}
+    labels = f'{{model="tts",proposer="{proposer}",rule="{rule}"}}'
+    before = gauges.read().get(f"tts_draft_tokens_total{labels}", 0.0)
+    timings = json.loads(speaker.say(TEXT, outputs=("waveform", "timings"), **params).outputs[-1]["timings"][0])
+    assert (timings["speculation"], timings["acceptance"]) == (proposer, rule)
+    lengths = timings["acceptance_lengths"]
+    assert timings["total_draft_tokens"] == 2 * sum(lengths) > 0
+    assert timings["total_accepted_draft_tokens"] == sum(at * count for at, count in enumerate(lengths))
+    assert timings["acceptance_rate"] == pytest.approx(
+        timings["total_accepted_draft_tokens"] / timings["total_draft_tokens"], abs=1e-5
+    )
+    gauges.wait_empty()  # metrics are told after the client is
+    told = gauges.read()
+    assert told[f"tts_draft_tokens_total{labels}"] - before == timings["total_draft_tokens"]
+    assert f"tts_acceptance_length_count{labels}" in told
+
+
+def test_a_proposer_and_a_rule_that_do_not_fit_are_refused(speaker: Speaker) -> None:
+    with pytest.raises(InferenceServerException, match="cannot verify the tree"):
+        speaker.say(TEXT, speculation="medusa", acceptance="group")
 
 
 def test_fifty_at_once_each_as_if_alone(speaker: Speaker) -> None:
