@@ -31,7 +31,7 @@ $(READY): pyproject.toml client/pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(call debian,python3.11-venv)
 	@$(PYTHON) -c 'import ctypes; ctypes.CDLL("libpython3.11.so.1.0")' 2>/dev/null || $(call debian,libpython3.11)
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install -q -e '.[serve,client,export,train,evaluate,dev]' -e client
+	$(PY) -m pip install -q -e '.[serve,client,export,train,evaluate,loadtest,dev]' -e client
 	@touch $@
 
 # The teacher (flite, voice rms) and WordNet's word lists: only training and evaluation need them.
@@ -87,6 +87,12 @@ bench-speculation: $(VOICE) ## Speculation against none, every proposer x rule; 
 .PHONY: evaluate-speculation
 evaluate-speculation: $(VOICE) $(TEACHER) ## Word error rate of every proposer x rule, sweeps, swaps; writes a picture
 	$(PY) -m training.speculation $(ARGS)
+
+# perf_analyzer is linked to libb64.
+.PHONY: loadtest
+loadtest: $(VOICE) ## Pooled serving and its twin under load; writes results/load.json and results/load/ (ARGS=--quick)
+	@$(PY) -c 'import ctypes; ctypes.CDLL("libb64.so.0d")' 2>/dev/null || $(call debian,libb64-0d)
+	$(PY) -m loadtest $(ARGS)
 
 .PHONY: lint
 lint: $(READY) ## ruff and mypy

@@ -35,7 +35,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "backend": ("tts_engine",),
     "tts_client": (),
     "backends.launcher": (),
-    "export": (*DATA, "training.models"),
+    "export": (*DATA, "tts_engine.speculative", "training.models"),  # drafts: groups are built at export
     "training": DATA,
     "loadtest": ("tts_client",),
 }
@@ -49,6 +49,7 @@ ENGINE_LAYERS = (
     ("proposers", ("proposers",)),
     ("modules", ("modules",)),
     ("engine", ("engine",)),
+    ("its twin", ("twin",)),
 )
 
 # The extras of pyproject.toml that a part's libraries must be declared in.
@@ -59,10 +60,12 @@ EXTRAS = {
     "tts_client": ("client",),
     "export": ("export", "serve"),
     "training": ("train", "evaluate", "serve"),
+    "loadtest": ("loadtest",),
 }
 # Brought along by what is declared, given by Triton, or asked for only where it is there.
 UNDECLARED = {
     "tts_client": {"numpy", "grpc", "sounddevice"},
+    "loadtest": {"numpy", "grpc"},
     "backend": {"triton_python_backend_utils"},
     "export": {"tensorrt"},
 }

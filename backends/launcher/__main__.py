@@ -2,6 +2,7 @@
 
 python -m backends.launcher                          # gRPC 8001, HTTP 8000, metrics 8002
 python -m backends.launcher --grpc-port 0            # any free port; the addresses are printed
+python -m backends.launcher --set capacity=64 --set serving=batched     # engine settings, over config.pbtxt's
 python -m backends.launcher --host 0.0.0.0 --log-verbose 1   # to the whole network; tritonserver's log on stderr
 
 Ctrl-C (or SIGTERM) stops it: open streams may finish for up to a minute; a second Ctrl-C ends them at once.
@@ -17,6 +18,7 @@ import time
 from pathlib import Path
 
 from backends.launcher.server import REPOSITORY, LauncherError, running_server
+from backends.launcher.settings import parse_settings
 
 
 def main() -> int:
@@ -29,6 +31,9 @@ def main() -> int:
     parser.add_argument("--metrics-port", type=int, default=8002, help="0: any free port (default: 8002)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     parser.add_argument("--log-verbose", type=int, default=0, metavar="LEVEL", help="show tritonserver's log")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="an engine setting, over config.pbtxt's"
+    )
     args = parser.parse_args()
 
     def stop(*_: object) -> None:
@@ -45,6 +50,7 @@ def main() -> int:
             metrics_port=args.metrics_port,
             host=args.host,
             verbose=args.log_verbose,
+            settings=parse_settings(args.set),
         ) as server:
             print(f"ready: gRPC {server.grpc_url}  HTTP {server.http_url}  metrics {server.metrics_url}/metrics")
             print(f'try:   tts-client say "Hello there." -o hello.wav --url {server.grpc_url}', flush=True)

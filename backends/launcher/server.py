@@ -19,6 +19,7 @@ from pathlib import Path
 
 from backends.launcher.distribution import WANTED, LauncherError, assemble, distribution, environment
 from backends.launcher.probe import synthesise
+from backends.launcher.settings import with_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = ROOT / "model_repository"
@@ -159,10 +160,12 @@ def running_server(
     verbose: int = 0,
     start_seconds: float = 120,
     warm_up: bool = True,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[RunningServer]:
     """Start, wait for a real inference, yield the addresses, stop. Port 0 = any free one.
 
     verbose: tritonserver's log level; above 0 its log goes to standard error. warm_up: the real inference.
+    settings: engine settings that take the place of those in config.pbtxt.
     Raises LauncherError with one sentence when the server cannot start.
     """
     if not (repository / MODEL / "config.pbtxt").exists():
@@ -175,6 +178,8 @@ def running_server(
     with tempfile.TemporaryDirectory(prefix="tts-triton-") as work:
         backends = assemble(Path(work) / "backends")
         log = Path(work) / "tritonserver.log"
+        if settings:
+            repository = with_settings(repository / MODEL, settings, Path(work) / "repository")
         command = [
             str(distribution() / WANTED[0] / "tritonserver"),
             f"--model-repository={repository}",

@@ -16,9 +16,10 @@ import wire
 from metrics import Metrics
 
 from tts_engine.chunk import AudioChunk
-from tts_engine.engine import Engine, Handle
+from tts_engine.engine import Handle
 from tts_engine.errors import InvalidRequest, RequestError
 from tts_engine.request import SamplingParams, SpeechRequest
+from tts_engine.twin import ENGINES
 from tts_engine.voice import Voice
 
 logger = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class TritonPythonModel:
         parameters = json.loads(args["model_config"]).get("parameters", {})
         config = wire.engine_config(parameters)
         voice = Voice.load(Path(args["model_repository"]) / args["model_version"])
-        self._engine = Engine(voice, config, poll=self._poll)
+        self._engine = ENGINES[config.serving](voice, config, poll=self._poll)
         self._streams: set[Stream] = set()
         self._metrics = Metrics(args["model_name"])
         self._reporting = threading.Lock()

@@ -18,8 +18,9 @@ class StreamReport:
 
     first_chunk_s, last_chunk_s: arrival of the first and of the last audio; None while there is none.
     audio_s: length of the audio. real_time_factor: last_chunk_s / audio_s. chunks: chunks with audio in them.
-    longest_gap_s: longest wait between two of them. underruns, stalled_s: how often, and for how long in all, a
-    listener who starts playing with the first chunk runs out of audio. timings: the server's own clock.
+    longest_gap_s: longest wait between two of them. underruns, stalled_s, longest_stall_s: how often, and for how
+    long in all and at worst, a listener who starts playing with the first chunk runs out of audio.
+    timings: the server's own clock.
     """
 
     first_chunk_s: float | None
@@ -30,6 +31,7 @@ class StreamReport:
     longest_gap_s: float
     underruns: int
     stalled_s: float
+    longest_stall_s: float
     sample_rate: int | None
     finish_reason: str | None
     timings: dict[str, Any] = field(default_factory=dict)
@@ -56,6 +58,7 @@ class StreamReport:
             longest_gap_s=max((late - early for early, late in pairwise(arrivals)), default=0.0),
             underruns=len(stalls),
             stalled_s=sum(stalls),
+            longest_stall_s=max(stalls, default=0.0),
             sample_rate=spoken[0].sample_rate if spoken else None,
             finish_reason=chunks[-1].finish_reason if chunks else None,
             timings=chunks[-1].timings if chunks else {},

@@ -14,6 +14,8 @@ class EngineConfig:
     capacity: requests in flight at once. threads: of each graph run (1 or more). spin: threads wait for work in a busy
     loop; a little faster where the cores are the engine's alone, 2-3 times slower (measured, 2 threads) where they are
     not. max_text_chars: longest text taken. sentence_pause_seconds: silence between two sentences of one request.
+    serving: "pooled", or "batched" for the twin of `tts_engine.twin`; batch_window_ms: how long its first request waits
+    for company.
     """
 
     capacity: int = 32
@@ -21,6 +23,8 @@ class EngineConfig:
     spin: bool = False
     max_text_chars: int = 200_000
     sentence_pause_seconds: float = 0.2
+    serving: str = "pooled"
+    batch_window_ms: float = 10.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.capacity <= 1024:
@@ -31,6 +35,10 @@ class EngineConfig:
             raise ValueError(f"engine setting max_text_chars must be at least 1, not {self.max_text_chars}")
         if not 0 <= self.sentence_pause_seconds <= 10:
             raise ValueError("engine setting sentence_pause_seconds must be between 0 and 10")
+        if self.serving not in ("pooled", "batched"):
+            raise ValueError(f'engine setting serving must be "pooled" or "batched", not {self.serving!r}')
+        if not 0 <= self.batch_window_ms <= 1000:
+            raise ValueError(f"engine setting batch_window_ms must be between 0 and 1000, not {self.batch_window_ms}")
 
     @classmethod
     def load(cls, path: Path) -> EngineConfig:
@@ -46,4 +54,4 @@ class EngineConfig:
         try:
             return cls(**values)
         except TypeError as error:
-            raise ValueError(f"engine settings in {path} must be numbers (spin: true or false): {error}") from error
+            raise ValueError(f"engine settings in {path} have a value of the wrong type: {error}") from error

@@ -244,14 +244,17 @@ class Engine:
         self.pool.finish(item, "error", f"{name} failed: {str(error).splitlines()[0] if str(error) else repr(error)}")
 
     def _emit(self) -> None:
-        for item in [*self.pool.items, *self.pool.finished]:
-            if item.audio or item.finish_reason:
-                try:
-                    item.on_chunk(item.next_chunk(self.voice.sample_rate))
-                except Exception as error:
-                    logger.error("the receiver of a chunk failed; its request is dropped", exc_info=error)
-                    item.cancelled = True
+        for item in self._audible():
+            try:
+                item.on_chunk(item.next_chunk(self.voice.sample_rate))
+            except Exception as error:
+                logger.error("the receiver of a chunk failed; its request is dropped", exc_info=error)
+                item.cancelled = True
         self.pool.finished.clear()
+
+    def _audible(self) -> list[Item]:
+        """Items with a chunk to send."""
+        return [item for item in [*self.pool.items, *self.pool.finished] if item.audio or item.finish_reason]
 
     def _loop(self) -> None:
         while True:

@@ -59,6 +59,12 @@ class Pool:
         return arrived
 
     @property
+    def oldest_arrival(self) -> float | None:
+        """When the first of those not admitted yet was submitted (time.perf_counter()); None: nobody waits."""
+        with self._lock:
+            return min((item.submitted for item in self._arrived), default=None)
+
+    @property
     def idle(self) -> bool:
         """Nothing in flight, nothing arrived, no final chunk to send."""
         return not (self.items or self._arrived or self.finished)

@@ -1,0 +1,87 @@
+"""Figures and the report, from the rows of a real quick run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from loadtest.figures import BARS, Figures, figures, verdicts
+from loadtest.records import Record, Row
+from loadtest.report import write
+from loadtest.sweep import QUICK, Results, holds
+
+RECORDED = Path(__file__).with_name("results.json.gz")
+KEYS = {
+    *("fcl_reduction_60", "fcl_reduction_30", "fcl_reduction_10", "max_rate_pooled", "max_rate_twin", "slope_4"),
+    *("slope_32", "triton_overhead_ms_p50", "underruns_below_80", "rows"),
+}
+
+
+@pytest.fixture
+def results() -> Results:
+    """All rows; the requests of the bursts of one only."""
+    saved = json.loads(gzip.decompress(RECORDED.read_bytes()))
+    records = [[Record(**record) for record in saved["records"].get(str(row), [])] for row in range(len(saved["rows"]))]
+    return Results(saved["rows"], records, saved["saturation"], saved["sustained"])
+
+
+def test_figures_are_those_of_the_rows(results: Results) -> None:
+    found = figures(results)
+    rows = {row["server"]: row for row, _ in results.find(experiment="rates", kind="mixed", share=30)}
+    expected = 100 * (1 - rows["pooled"]["fcl_ms"]["mean"] / rows["twin"]["fcl_ms"]["mean"])
+    assert found["fcl_reduction_30"] == pytest.approx(expected, abs=0.05)
+    alone, four = (results.find(experiment="bursts", together=n)[0] for n in (1, 4))
+    assert found["slope_4"] == pytest.approx(four[0]["fcl_ms"]["p50"] / alone[0]["fcl_ms"]["p50"], abs=0.005)
+    overheads = sorted(1e3 * record.arrivals[0] - (record.server_first_ms or 0) for record in alone[1])
+    assert overheads[0] <= (found["triton_overhead_ms_p50"] or 0) <= overheads[-1]
+
+
+def test_underruns_count_below_80_percent_of_the_pooled_server_only(results: Results) -> None:
+    before = figures(results)["underruns_below_80"] or 0
+    limit = 0.8 * results.saturation["pooled"]
+    for row in results.rows:
+        if "rate" in row and row["server"] == "pooled":
+            row["underruns"] += 1 if row["rate"] >= limit else 0
+        elif "rate" in row:
+            row["underruns"] += 1
+    assert figures(results)["underruns_below_80"] == before
+    low = next(row for row in results.rows if row["server"] == "pooled" and row.get("rate", limit) < limit)
+    low["underruns"] += 2
+    assert figures(results)["underruns_below_80"] == before + 2
+
+
+def test_bars() -> None:
+    good: Figures = {name: bound for name, (_, bound, _) in BARS.items()}
+    good |= {"max_rate_pooled": 5.0, "max_rate_twin": 2.0}
+    assert [line[-1] for line in verdicts(good)] == ["ok"] * (len(BARS) + 1)
+    bad: Figures = {name: bound + (1 if ceiling else -1) for name, (_, bound, ceiling) in BARS.items()}
+    bad |= {"max_rate_pooled": 5.0, "max_rate_twin": 2.1, "slope_32": None}
+    assert [line[-1] for line in verdicts(bad)] == ["MISSED"] * (len(BARS) + 1)
+    assert verdicts(good | {"max_rate_pooled": 0.0, "max_rate_twin": 0.0})[-1][-1] == "MISSED"
+
+
+def test_a_rate_holds_only_if_everyone_was_served_well() -> None:
+    fine: Row = {"fcl_ms": {"p99": 100.0}, "underruns": 0, "spoken": 5, "requests": 5}
+    assert holds(fine)
+    worse: Row
+    for worse in ({"fcl_ms": {"p99": 100.1}}, {"underruns": 1}, {"spoken": 4}, {"fcl_ms": {}}):
+        assert not holds(fine | worse)
+
+
+def test_the_report_is_complete_and_stands_alone(results: Results, tmp_path: Path) -> None:
+    written = write(results, QUICK, tmp_path, quick=True)
+    assert json.loads((tmp_path / "load.json").read_text()) == written
+    assert set(written) >= KEYS
+    folder = tmp_path / "load"
+    page, text = ((folder / name).read_text() for name in ("report.html", "report.md"))
+    assert page.count("<svg") == 2 and "src=" not in page and "<link" not in page
+    for plot in ("latency.svg", "rtf.svg"):
+        assert f"({plot})" in text and (folder / plot).stat().st_size > 1000
+    for row, _ in results.find(kind="mixed", experiment="rates"):
+        cells = f"| {row['server']} | {row['share']} | {row['rate']:g} | {row['fcl_ms']['mean']:g} / "
+        assert cells in text
+    raw = [json.loads(line) for line in (folder / "raw.jsonl").read_text().splitlines()]
+    assert len(raw) == sum(map(len, results.records)) > 0
