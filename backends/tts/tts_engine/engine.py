@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tts_engine.chunk import AudioChunk
 from tts_engine.config import EngineConfig
-from tts_engine.errors import InvalidRequest, RequestError
+from tts_engine.errors import CapacityExceeded, InvalidRequest, RequestError
 from tts_engine.item import Item, OnChunk, Stage
 from tts_engine.kv_cache import KVCache
 from tts_engine.language_model import LanguageModel
@@ -24,11 +24,13 @@ from tts_engine.modules.vocoder import Vocoder
 from tts_engine.pool import Pool
 from tts_engine.proposers import draft_layers, load_proposers
 from tts_engine.request import SamplingParams, Settings, SpeechRequest
+from tts_engine.scheduler import Scheduler, without_first_chunk
 from tts_engine.stats import EngineStats, StepClock
 from tts_engine.text import Sentence, TextFrontend
 from tts_engine.voice import Voice
 
 logger = logging.getLogger(__name__)
+IDLE_SECONDS = 0.005
 
 
 class Module(Protocol):
@@ -85,6 +87,7 @@ class Engine:
         for proposer in proposers.values():
             sessions |= proposer.sessions
         self._clock = StepClock(sessions)
+        self._scheduler = Scheduler(voice.sample_rate, self.config.first_chunk_batch, self.config.max_lead_seconds)
         if proposers:
             self._measure()
         self._changed = threading.Condition()
@@ -99,6 +102,7 @@ class Engine:
         """
         submitted = time.perf_counter()
         settings = self._validated(request)
+        self._refuse_if_late()
         self.pool.claim()
         try:
             item = self._item(request.text, settings, on_chunk, submitted)
@@ -129,16 +133,23 @@ class Engine:
             handle.cancel()
 
     def step(self) -> bool:
-        """One iteration: every module takes all items that wait for it, as one batch. False when nothing is left."""
+        """One iteration: every module takes, as one batch, the items that wait for it and whose turn it is.
+
+        False when nothing is left.
+        """
+        began, turn = time.perf_counter(), self._scheduler
         with self._clock:
             self._dismiss()
             for _ in range(2):  # who comes while the frontend runs shares this step's prefill, the dearest run there is
                 self._admit()
-                self._run("frontend", self.frontend, self.pool.waiting(Stage.FRONTEND))
-            self._run("prefill", self.prefill, self.pool.waiting(Stage.PREFILL))
-            self._run("decode", self.decode, self.pool.decoding)
-            self._run("vocoder", self.vocoder, self.vocoder.ready())
+                begun = [*self.pool.waiting(Stage.PREFILL), *self.pool.decoding]
+                self._run("frontend", self.frontend, turn.admit(self.pool.waiting(Stage.FRONTEND), begun))
+            self._run("prefill", self.prefill, turn.pick(self.pool.waiting(Stage.PREFILL)))
+            self._run("decode", self.decode, turn.span(self.pool.decoding))
+            self._run("vocoder", self.vocoder, turn.pick(self.vocoder.ready()))
+            silent = without_first_chunk(self.pool.items)
             self._emit()
+            turn.took(time.perf_counter() - began, self.pool.items, silent - without_first_chunk(self.pool.items))
         return not self.pool.idle
 
     def start(self) -> None:
@@ -179,6 +190,18 @@ class Engine:
         settings = request.params.resolve(self.voice.defaults, self.voice.limits)
         self.decode.speculation.check(settings.speculation, settings.acceptance, settings.theta)
         return settings
+
+    def _refuse_if_late(self) -> None:
+        """CapacityExceeded where the first chunk would come too late, rather than hurt those who are being served."""
+        bound = self.config.max_first_chunk_ms
+        if not bound:
+            return
+        projected = 1e3 * self._scheduler.projected_first_chunk(without_first_chunk(self.pool.items))
+        if projected > bound:
+            raise CapacityExceeded(
+                f"the first chunk would come after {projected:.0f} ms and the limit is {bound:g}; "
+                f"try again in {projected - bound:.0f} ms"
+            )
 
     def _item(self, text: str, settings: Settings, on_chunk: OnChunk, submitted: float) -> Item:
         sentences = self.text.iterate(text)
@@ -263,6 +286,8 @@ class Engine:
                     self._changed.wait()
             try:
                 self.step()
+                if not self._clock.worked:  # everyone is far ahead of their listeners
+                    time.sleep(IDLE_SECONDS)
             except Exception:
                 logger.exception("a step failed; every request in flight ends with an error")
                 for item in list(self.pool.items):

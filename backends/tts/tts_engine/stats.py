@@ -42,6 +42,11 @@ class StepClock:
         self._worked = False
         self.reset()
 
+    @property
+    def worked(self) -> bool:
+        """Whether any module ran in the last step."""
+        return self._worked
+
     def reset(self) -> None:
         self._steps = 0
         self._loop_seconds = 0.0

@@ -1,0 +1,79 @@
+"""Scheduler: who runs in this step, by the listeners' clocks. A pure choice; it holds no tensors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tts_engine.item import Item, Stage
+
+MEMORY = 0.1  # share of a new step in the running means
+MARGIN_SECONDS = 0.1  # a listener with less audio left than this, and than the next chunk takes, is about to starve
+
+
+class Scheduler:
+    """Items without a first chunk come first, oldest first; while there are any, only those whose listeners would run
+    dry run beside them. Listeners far from running dry lose nothing, as one step is a few milliseconds.
+
+    first_chunk_batch: how many may be on their way to their first chunk at once. A larger batch is bound by arithmetic:
+    it would serve the last as late and the first much later.
+    """
+
+    def __init__(self, sample_rate: int, first_chunk_batch: int, max_lead_seconds: float) -> None:
+        self._rate = sample_rate
+        self._batch = first_chunk_batch
+        self._lead = max_lead_seconds or float("inf")
+        self._step_seconds = 0.0
+        self._first_chunk_seconds = 0.0
+        self._spent = 0.0  # in steps with first chunks to make, since the last one came
+
+    def slack(self, item: Item, now: float) -> float:
+        """Seconds of audio that the listener still has; minus infinity before the first chunk."""
+        if item.first_chunk_seconds is None:
+            return float("-inf")
+        return item.samples_sent / self._rate - (now - item.submitted - item.first_chunk_seconds)
+
+    def starving(self, item: Item, now: float) -> bool:
+        """Whether the listener may run dry before the next chunk is there, or has heard nothing yet."""
+        missing = max(0, item.chunk_frames - len(item.pending)) + 2
+        return self.slack(item, now) < MARGIN_SECONDS + 1.5 * missing * self._step_seconds
+
+    def pick(self, items: Sequence[Item]) -> list[Item]:
+        """Of the items that wait for a module, those that it serves now."""
+        now = time.perf_counter()
+        urgent = [item for item in items if self.starving(item, now)]
+        if any(item.first_chunk_seconds is None for item in urgent):
+            return urgent
+        return [item for item in items if self.slack(item, now) < self._lead]
+
+    def admit(self, waiting: Sequence[Item], begun: Sequence[Item]) -> list[Item]:
+        """Of the items that wait for the frontend, those that begin now, while `begun` have: no more than
+        `first_chunk_batch` at once are on their way to a first chunk."""
+        room = self._batch - without_first_chunk(begun)
+        first = [item for item in waiting if item.first_chunk_seconds is None][: max(0, room)]
+        return self.pick([item for item in waiting if item.first_chunk_seconds is not None or item in first])
+
+    def span(self, decoding: Sequence[Item]) -> list[Item]:
+        """Of the items in slot order, the neighbours that decode now: all, or the last ones, where the new ones are."""
+        chosen = self.pick(decoding)
+        if len(chosen) == len(decoding) or not chosen:
+            return chosen
+        return list(decoding[min(item.slot for item in chosen) : 1 + max(item.slot for item in chosen)])
+
+    def took(self, seconds: float, items: Sequence[Item], first_chunks: int) -> None:
+        """A step with `items` in flight is over; it brought so many first chunks."""
+        self._step_seconds += MEMORY * (seconds - self._step_seconds)
+        if first_chunks or without_first_chunk(items):
+            self._spent += seconds
+        if first_chunks:
+            self._first_chunk_seconds += MEMORY * (self._spent / first_chunks - self._first_chunk_seconds)
+            self._spent = 0.0
+
+    def projected_first_chunk(self, before: int) -> float:
+        """Seconds until the first chunk of a request that comes now, with `before` others still without theirs."""
+        return (before + 1) * self._first_chunk_seconds
+
+
+def without_first_chunk(items: Sequence[Item]) -> int:
+    """How many listeners have heard nothing yet."""
+    return sum(item.first_chunk_seconds is None and item.stage is not Stage.FINISHED for item in items)
