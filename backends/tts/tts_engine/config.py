@@ -15,10 +15,9 @@ class EngineConfig:
     loop; a little faster where the cores are the engine's alone, 2-3 times slower (measured, 2 threads) where they are
     not. max_text_chars: longest text taken. sentence_pause_seconds: silence between two sentences of one request.
     serving: "pooled", or "batched" for the twin of `tts_engine.twin`; batch_window_ms: how long its first request waits
-    for company. first_chunk_batch: requests on their way to their first chunk at once, the others wait their turn.
-    max_lead_seconds: audio sent ahead of its listener at most, so that a reader that does not read costs no more
-    memory than that; 0: no bound. max_first_chunk_ms: a request whose projected first chunk comes later is refused at
-    once; 0: none is.
+    for company. max_lead_seconds: audio sent ahead of its listener at most, so that a reader that does not read costs
+    no more memory than that; 0: no bound. max_first_chunk_ms: a request whose projected first chunk comes later is
+    refused at once; 0: none is.
     """
 
     capacity: int = 32
@@ -28,7 +27,6 @@ class EngineConfig:
     sentence_pause_seconds: float = 0.2
     serving: str = "pooled"
     batch_window_ms: float = 10.0
-    first_chunk_batch: int = 8
     max_lead_seconds: float = 60.0
     max_first_chunk_ms: float = 0.0
 
@@ -45,8 +43,6 @@ class EngineConfig:
             raise ValueError(f'engine setting serving must be "pooled" or "batched", not {self.serving!r}')
         if not 0 <= self.batch_window_ms <= 1000:
             raise ValueError(f"engine setting batch_window_ms must be between 0 and 1000, not {self.batch_window_ms}")
-        if self.first_chunk_batch < 1:
-            raise ValueError(f"engine setting first_chunk_batch must be at least 1, not {self.first_chunk_batch}")
         for name in ("max_lead_seconds", "max_first_chunk_ms"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"engine setting {name} must be 0 (no bound) or more, not {getattr(self, name)}")

@@ -87,7 +87,7 @@ class Engine:
         for proposer in proposers.values():
             sessions |= proposer.sessions
         self._clock = StepClock(sessions)
-        self._scheduler = Scheduler(voice.sample_rate, self.config.first_chunk_batch, self.config.max_lead_seconds)
+        self._scheduler = Scheduler(voice.sample_rate, self.config.max_lead_seconds)
         if proposers:
             self._measure()
         self._changed = threading.Condition()
@@ -142,8 +142,7 @@ class Engine:
             self._dismiss()
             for _ in range(2):  # who comes while the frontend runs shares this step's prefill, the dearest run there is
                 self._admit()
-                begun = [*self.pool.waiting(Stage.PREFILL), *self.pool.decoding]
-                self._run("frontend", self.frontend, turn.admit(self.pool.waiting(Stage.FRONTEND), begun))
+                self._run("frontend", self.frontend, turn.pick(self.pool.waiting(Stage.FRONTEND)))
             self._run("prefill", self.prefill, turn.pick(self.pool.waiting(Stage.PREFILL)))
             self._run("decode", self.decode, turn.span(self.pool.decoding))
             self._run("vocoder", self.vocoder, turn.pick(self.vocoder.ready()))

@@ -12,16 +12,13 @@ MARGIN_SECONDS = 0.1  # a listener with less audio left than this, and than the 
 
 
 class Scheduler:
-    """Items without a first chunk come first, oldest first; while there are any, only those whose listeners would run
-    dry run beside them. Listeners far from running dry lose nothing, as one step is a few milliseconds.
-
-    first_chunk_batch: how many may be on their way to their first chunk at once. A larger batch is bound by arithmetic:
-    it would serve the last as late and the first much later.
+    """Items without a first chunk come first; while there are any, only those whose listeners would run dry run beside
+    them. Listeners far from running dry lose nothing, as one step is a few milliseconds. Nobody is sent more than
+    `max_lead_seconds` (0: no bound) ahead.
     """
 
-    def __init__(self, sample_rate: int, first_chunk_batch: int, max_lead_seconds: float) -> None:
+    def __init__(self, sample_rate: int, max_lead_seconds: float) -> None:
         self._rate = sample_rate
-        self._batch = first_chunk_batch
         self._lead = max_lead_seconds or float("inf")
         self._step_seconds = 0.0
         self._first_chunk_seconds = 0.0
@@ -45,13 +42,6 @@ class Scheduler:
         if any(item.first_chunk_seconds is None for item in urgent):
             return urgent
         return [item for item in items if self.slack(item, now) < self._lead]
-
-    def admit(self, waiting: Sequence[Item], begun: Sequence[Item]) -> list[Item]:
-        """Of the items that wait for the frontend, those that begin now, while `begun` have: no more than
-        `first_chunk_batch` at once are on their way to a first chunk."""
-        room = self._batch - without_first_chunk(begun)
-        first = [item for item in waiting if item.first_chunk_seconds is None][: max(0, room)]
-        return self.pick([item for item in waiting if item.first_chunk_seconds is not None or item in first])
 
     def span(self, decoding: Sequence[Item]) -> list[Item]:
         """Of the items in slot order, the neighbours that decode now: all, or the last ones, where the new ones are."""

@@ -1,0 +1,83 @@
+"""Who runs: new requests before those that play, the starving beside them, nobody too far ahead; late ones refused."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from tests.engine.collect import drain, say
+from tests.engine.tiny_voice import SAMPLE_RATE, ToyText
+from tts_engine.config import EngineConfig
+from tts_engine.engine import Engine
+from tts_engine.errors import CapacityExceeded
+from tts_engine.item import Item
+from tts_engine.request import SamplingParams
+from tts_engine.scheduler import Scheduler
+from tts_engine.text import Sentence
+from tts_engine.voice import Voice
+
+
+def item(voice: Voice, slot: int, ahead: float | None) -> Item:
+    """`ahead`: seconds of audio its listener still has; None: nothing was sent yet."""
+    settings = SamplingParams(seed=0).resolve(voice.defaults, voice.limits)
+    made = Item(settings, lambda chunk: None, iter(()), Sentence("", ()), 100, 0, time.perf_counter(), slot=slot)
+    if ahead is not None:
+        made.first_chunk_seconds = 0.0
+        made.samples_sent = int(ahead * SAMPLE_RATE)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("ahead", "chosen"),
+    [
+        ([5.0, 5.0, None], [2]),  # the new one alone
+        ([5.0, 0.01, 5.0, None], [1, 2, 3]),  # with one that would starve, and whoever lies between them
+        ([5.0, 0.01, 5.0], [0, 1, 2]),  # nobody waits for a first chunk: all
+        ([5.0, 70.0, 5.0], [0, 1, 2]),  # one too far ahead, but between the others
+        ([70.0, 5.0], [1]),
+        ([70.0, 70.0], []),
+    ],
+)
+def test_who_decodes(voice: Voice, ahead: list[float | None], chosen: list[int]) -> None:
+    items = [item(voice, slot, seconds) for slot, seconds in enumerate(ahead)]
+    assert [one.slot for one in Scheduler(SAMPLE_RATE, 60.0).span(items)] == chosen
+
+
+def test_what_takes_long_is_begun_earlier(voice: Voice) -> None:
+    scheduler, one = Scheduler(SAMPLE_RATE, 0.0), item(voice, 0, 0.5)
+    assert not scheduler.starving(one, time.perf_counter())
+    for _ in range(100):
+        scheduler.took(0.2, [], 0)
+    assert scheduler.starving(one, time.perf_counter())
+
+
+def test_a_lead_is_bounded_and_nothing_is_lost(voice: Voice) -> None:
+    """A long text at once, listened to in real time; unbounded it gives the same sound."""
+    audio = []
+    for lead in (0.0, 0.3):
+        engine = Engine(voice, EngineConfig(capacity=2, threads=1, max_lead_seconds=lead), ToyText())
+        listener = say(engine, "one. two. three", seed=20, max_seconds=1.5)
+        began, furthest = time.perf_counter(), 0.0
+        while not listener.done:
+            engine.step()
+            if listener.chunks and not listener.done:
+                sent = len(listener.audio) / SAMPLE_RATE
+                furthest = max(furthest, sent - (time.perf_counter() - began))
+        drain(engine)
+        if lead:
+            assert furthest < lead + 0.5  # a chunk and a pause beyond it
+        audio.append(listener.audio)
+    np.testing.assert_allclose(audio[0], audio[1], atol=1e-5)
+
+
+def test_a_request_that_would_come_too_late_is_refused_with_a_hint(voice: Voice) -> None:
+    engine = Engine(voice, EngineConfig(capacity=8, threads=1, max_first_chunk_ms=50.0), ToyText())
+    say(engine, "in time", seed=20, max_seconds=1)
+    drain(engine)
+    for _ in range(60):
+        engine._scheduler.took(0.1, [item(voice, 0, None)], 1)  # as if first chunks took 100 ms each
+    with pytest.raises(CapacityExceeded, match="try again in"):
+        say(engine, "too late", seed=2)
+    assert engine.pool.claimed == 0
