@@ -52,6 +52,7 @@ ENGINE_LAYERS = (
     ("state", ("language_model", "stats", "pool", "scheduler")),
     ("proposers", ("proposers",)),
     ("modules", ("modules",)),
+    ("overlap", ("overlap",)),
     ("engine", ("engine",)),
     ("its twin", ("twin",)),
 )

@@ -21,11 +21,12 @@ from tts_engine.modules.frontend import Frontend, TextPipeline
 from tts_engine.modules.prefill import Prefill
 from tts_engine.modules.sampler import Sampler
 from tts_engine.modules.vocoder import Vocoder
+from tts_engine.overlap import Overlap
 from tts_engine.pool import Pool
 from tts_engine.proposers import draft_layers, load_proposers
 from tts_engine.request import SamplingParams, Settings, SpeechRequest
 from tts_engine.scheduler import Scheduler, without_first_chunk
-from tts_engine.stats import EngineStats, StepClock
+from tts_engine.stats import EngineStats, StepClock, Timed
 from tts_engine.text import Sentence, TextFrontend
 from tts_engine.voice import Voice
 
@@ -82,7 +83,8 @@ class Engine:
         self.decode = Decode(voice, self.model, sampler, proposers)
         self.prefill = Prefill(self.model, self.pool, sampler, self.decode.speculation)
         self.vocoder = Vocoder(voice, self.pool, self.config)
-        sessions = {"frontend": self.frontend.session, "vocoder": self.vocoder.session}
+        self._overlap = Overlap(self.vocoder)
+        sessions: dict[str, Timed] = {"frontend": self.frontend.session, "vocoder": self._overlap}
         sessions |= {f"lm{suffix}": session for suffix, session in self.model.sessions.items()}
         for proposer in proposers.values():
             sessions |= proposer.sessions
@@ -140,13 +142,16 @@ class Engine:
         began, turn = time.perf_counter(), self._scheduler
         with self._clock:
             self._dismiss()
-            for _ in range(2):  # who comes while the frontend runs shares this step's prefill, the dearest run there is
-                self._admit()
-                self._run("frontend", self.frontend, turn.pick(self.pool.waiting(Stage.FRONTEND)))
-            self._run("prefill", self.prefill, turn.pick(self.pool.waiting(Stage.PREFILL)))
-            self._run("decode", self.decode, turn.span(self.pool.decoding))
-            self._run("vocoder", self.vocoder, turn.pick(self.vocoder.ready()))
             silent = without_first_chunk(self.pool.items)
+            self._sound()
+            for _ in range(2):  # who comes while the frontend runs shares this step's prefill, the dearest run there is
+                silent += self._admit()
+                self._run("frontend", self.frontend, turn.pick(self.pool.waiting(Stage.FRONTEND)))
+            self._sound()
+            self._run("prefill", self.prefill, turn.pick(self.pool.waiting(Stage.PREFILL)))
+            self._sound()
+            spoke = self._run("decode", self.decode, turn.span(self.pool.decoding))
+            self._sound(wait=not spoke)
             self._emit()
             turn.took(time.perf_counter() - began, self.pool.items, silent - without_first_chunk(self.pool.items))
         return not self.pool.idle
@@ -232,9 +237,12 @@ class Engine:
         for item in reversed(items):
             self.pool.drop_slot(item)
 
-    def _admit(self) -> None:
-        for item in self.pool.admit():
+    def _admit(self) -> int:
+        """How many came."""
+        arrived = self.pool.admit()
+        for item in arrived:
             item.queue_seconds = time.perf_counter() - item.submitted - item.frontend_seconds
+        return len(arrived)
 
     def _dismiss(self) -> None:
         if self._poll is not None:
@@ -242,23 +250,48 @@ class Engine:
         for item in [item for item in self.pool.items if item.cancelled or self._stopping]:
             self.pool.finish(item, "cancelled")
 
-    def _run(self, name: str, module: Module, items: Sequence[Item]) -> None:
-        """Run a module on its batch; if that raises, each item alone, so that only the culprit fails."""
+    def _sound(self, wait: bool = False) -> None:
+        """Send what the vocoder has finished, and give it the next run, which goes on beside all else.
+
+        wait: for a run that was begun, as there is nothing else to do.
+        """
+        running = self._overlap.items
+        try:
+            done = self._overlap.collect(wait)
+            self.vocoder.end(done)
+        except Exception:
+            done = [item for item in running if item.finish_reason is None]
+            for item in done:  # one of them is the culprit
+                self._run("vocoder", self.vocoder, [item])
+        if done:
+            self._emit()
+        if self._overlap.busy:
+            return
+        ready = self.vocoder.ready()
+        self.vocoder.end(ready)
+        chosen = self._scheduler.voices([item for item in ready if item.ready_frames])
+        if chosen:
+            self._clock.count("vocoder", len(chosen))
+            self._overlap.begin(chosen)
+
+    def _run(self, name: str, module: Module, items: Sequence[Item]) -> bool:
+        """Run a module on its batch, or if that raises each item alone: only the culprit fails. False: no items."""
         batch = list(items)
         if not batch:
-            return
+            return False
         self._clock.count(name, len(batch))
         try:
             module.run(batch)
         except Exception as error:
             if len(batch) == 1:
                 self._fail(batch[0], name, error)
-                return
+                return True
             for item in [item for item in batch if item.finish_reason is None]:
                 try:
                     module.run([item])
                 except Exception as own_error:
                     self._fail(item, name, own_error)
+        return True
 
     def _fail(self, item: Item, name: str, error: Exception) -> None:
         if not isinstance(error, RequestError):

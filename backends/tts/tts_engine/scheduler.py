@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tts_engine.item import Item, Stage
 
 MEMORY = 0.1  # share of a new step in the running means
+RUN_FRAMES = 160  # of a vocoder run; about 15 ms of one core, and larger ones are no cheaper a frame
 MARGIN_SECONDS = 0.1  # a listener with less audio left than this, and than the next chunk takes, is about to starve
 
 
@@ -49,6 +50,18 @@ class Scheduler:
         if len(chosen) == len(decoding) or not chosen:
             return chosen
         return list(decoding[min(item.slot for item in chosen) : 1 + max(item.slot for item in chosen)])
+
+    def voices(self, ready: Sequence[Item]) -> list[Item]:
+        """Of the items with frames for the vocoder, those of its next run: the least slack first, and not so many that
+        a first chunk that comes meanwhile waits for long."""
+        now, frames = time.perf_counter(), 0
+        chosen: list[Item] = []
+        for item in sorted(self.pick(ready), key=lambda item: self.slack(item, now)):
+            if chosen and frames + item.ready_frames > RUN_FRAMES:
+                break
+            frames += item.ready_frames
+            chosen.append(item)
+        return chosen
 
     def took(self, seconds: float, items: Sequence[Item], first_chunks: int) -> None:
         """A step with `items` in flight is over; it brought so many first chunks."""

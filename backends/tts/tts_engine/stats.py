@@ -5,8 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from tts_engine.session import Session
+
+class Timed(Protocol):
+    """Something that counts the seconds spent in, or waiting for, a graph run."""
+
+    seconds: float
+
 
 MODULES = ("frontend", "prefill", "decode", "vocoder")
 
@@ -37,7 +43,7 @@ class EngineStats:
 class StepClock:
     """Context manager around a step, and the counters."""
 
-    def __init__(self, sessions: Mapping[str, Session]) -> None:
+    def __init__(self, sessions: Mapping[str, Timed]) -> None:
         self._sessions = sessions
         self._worked = False
         self.reset()

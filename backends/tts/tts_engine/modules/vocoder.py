@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tts_engine.config import EngineConfig
 from tts_engine.errors import VoiceError
@@ -14,11 +17,21 @@ from tts_engine.voice import Voice
 STATE = "state."
 
 
+@dataclass(frozen=True, eq=False)
+class VocoderJob:
+    """One graph run: items, their state rows and frames, and what the graph reads."""
+
+    items: list[Item]
+    places: NDArray[np.intp]
+    lengths: NDArray[np.int64]
+    feeds: dict[str, np.ndarray]
+
+
 class Vocoder:
     """Stateful streaming decoding. States lie in one array a name, [capacity, …], a row an item; reset per sentence."""
 
     def __init__(self, voice: Voice, pool: Pool, config: EngineConfig) -> None:
-        self.session = Session(voice.files["vocoder"], config, ["codes", "lengths"], ["pcm"])
+        self.session = Session(voice.files["vocoder"], replace(config, threads=1), ["codes", "lengths"], ["pcm"])
         self._pool = pool
         self._frame_samples = voice.frame_samples
         names = [name for name in self.session.input_shapes if name.startswith(STATE)]
@@ -32,12 +45,12 @@ class Vocoder:
         """Queue audio; at the end of a sentence turn to the next one, or finish the item."""
         audible = [item for item in items if item.ready_frames]
         if audible:
-            self._speak(audible)
-        for item in items:
-            if item.stage is Stage.FLUSH and not item.pending:
-                self._end_sentence(item)
+            job = self.begin(audible)
+            self.finish(job, self.compute(job))
+        self.end(items)
 
-    def _speak(self, items: list[Item]) -> None:
+    def begin(self, items: list[Item]) -> VocoderJob:
+        """What the graph reads for these items, who all have frames ready; they may go on decoding meanwhile."""
         lengths = np.array([item.ready_frames for item in items], dtype=np.int64)
         codes = np.zeros((len(items), int(lengths.max())), dtype=np.int64)
         for row, (item, length) in enumerate(zip(items, lengths, strict=True)):
@@ -48,16 +61,31 @@ class Vocoder:
         for name, state in self.states.items():
             state[fresh] = 0
             feeds[name] = state[places]
-        outputs = self.session.run(feeds)
+        return VocoderJob(items, places, lengths, feeds)
+
+    def compute(self, job: VocoderJob) -> dict[str, np.ndarray]:
+        """The graph run alone: touches no item, so that it may run beside everything else."""
+        return self.session.run(job.feeds)
+
+    def finish(self, job: VocoderJob, outputs: dict[str, np.ndarray]) -> None:
+        """Hand the sound to the items that are still there."""
         for name, state in self.states.items():
-            state[places] = outputs["next_" + name]
+            state[job.places] = outputs["next_" + name]
         pcm = np.clip(outputs["pcm"], -1.0, 1.0)
-        for row, (item, length) in enumerate(zip(items, lengths.tolist(), strict=True)):
+        for row, (item, length) in enumerate(zip(job.items, job.lengths.tolist(), strict=True)):
+            if item.finish_reason is not None:
+                continue
             sound = pcm[row, : length * self._frame_samples].copy()
             if np.isfinite(sound).all():
                 item.sound(sound, length)
             else:
                 self._pool.finish(item, "error", "the vocoder gave non-finite audio for this request")
+
+    def end(self, items: list[Item]) -> None:
+        """Of these items, turn those whose sentence has sounded to the end to the next one, or finish them."""
+        for item in items:
+            if item.stage is Stage.FLUSH and not item.pending:
+                self._end_sentence(item)
 
     def _end_sentence(self, item: Item) -> None:
         item.sentences_done += 1

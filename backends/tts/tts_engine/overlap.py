@@ -1,0 +1,53 @@
+"""Overlap: the vocoder's graph runs in a thread of its own while the language model goes on; both release the lock."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from tts_engine.item import Item
+from tts_engine.modules.vocoder import Vocoder, VocoderJob
+
+
+class Overlap:
+    """At most one run at a time. Everything but the graph run happens in the caller's thread.
+
+    seconds: how long callers have waited for a run (`StepClock` counts it as time inside the runtime).
+    """
+
+    def __init__(self, vocoder: Vocoder) -> None:
+        self.seconds = 0.0
+        self._vocoder = vocoder
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tts-vocoder")
+        self._running: tuple[VocoderJob, Future[dict[str, np.ndarray]]] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._running is not None
+
+    def begin(self, items: list[Item]) -> None:
+        """Start a run for items with frames ready; nothing may be running."""
+        assert self._running is None
+        job = self._vocoder.begin(items)
+        self._running = job, self._thread.submit(self._vocoder.compute, job)
+
+    def collect(self, wait: bool = False) -> list[Item]:
+        """Finish the run if it is over, or once it is with `wait`; its items, or none. Raises what the run raised."""
+        if self._running is None or not (wait or self._running[1].done()):
+            return []
+        job, future = self._running
+        began = time.perf_counter()
+        try:
+            outputs = future.result()
+        finally:
+            self.seconds += time.perf_counter() - began
+            self._running = None
+        self._vocoder.finish(job, outputs)
+        return job.items
+
+    @property
+    def items(self) -> list[Item]:
+        """Those in the run."""
+        return self._running[0].items if self._running else []
