@@ -84,7 +84,8 @@ class Engine:
         self.prefill = Prefill(self.model, self.pool, sampler, self.decode.speculation)
         self.vocoder = Vocoder(voice, self.pool, self.config)
         self._overlap = Overlap(self.vocoder)
-        sessions: dict[str, Timed] = {"frontend": self.frontend.session, "vocoder": self._overlap}
+        sessions: dict[str, Timed] = {"frontend": self.frontend.session, "vocoder": self.vocoder}
+        sessions["vocoder, waited for"] = self._overlap
         sessions |= {f"lm{suffix}": session for suffix, session in self.model.sessions.items()}
         for proposer in proposers.values():
             sessions |= proposer.sessions
@@ -263,13 +264,15 @@ class Engine:
             done = [item for item in running if item.finish_reason is None]
             for item in done:  # one of them is the culprit
                 self._run("vocoder", self.vocoder, [item])
-        if done:
+        ready = [item for item in self.vocoder.ready() if item not in self._overlap.items]
+        first = [item for item in ready if item.first_chunk_seconds is None]
+        self._run("vocoder", self.vocoder, first)  # at once, and with nothing beside it
+        if done or first:
             self._emit()
         if self._overlap.busy:
             return
-        ready = self.vocoder.ready()
         self.vocoder.end(ready)
-        chosen = self._scheduler.voices([item for item in ready if item.ready_frames])
+        chosen = self._scheduler.voices([item for item in ready if item.ready_frames and item not in first])
         if chosen:
             self._clock.count("vocoder", len(chosen))
             self._overlap.begin(chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,7 +32,10 @@ class Vocoder:
     """Stateful streaming decoding. States lie in one array a name, [capacity, …], a row an item; reset per sentence."""
 
     def __init__(self, voice: Voice, pool: Pool, config: EngineConfig) -> None:
+        # One thread, as it mostly runs beside the language model; a second copy of the weights for runs alone would
+        # be cold whenever it is needed.
         self.session = Session(voice.files["vocoder"], replace(config, threads=1), ["codes", "lengths"], ["pcm"])
+        self.seconds = 0.0  # of runs that the engine waited for here; those beside it `Overlap` counts
         self._pool = pool
         self._frame_samples = voice.frame_samples
         names = [name for name in self.session.input_shapes if name.startswith(STATE)]
@@ -46,7 +50,10 @@ class Vocoder:
         audible = [item for item in items if item.ready_frames]
         if audible:
             job = self.begin(audible)
-            self.finish(job, self.compute(job))
+            began = time.perf_counter()
+            outputs = self.compute(job)
+            self.seconds += time.perf_counter() - began
+            self.finish(job, outputs)
         self.end(items)
 
     def begin(self, items: list[Item]) -> VocoderJob:
