@@ -52,10 +52,31 @@ def _engine_lines(e: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _speculation_lines(s: dict[str, Any]) -> list[str]:
+    command = f"`make bench-speculation`, {s['cores']} cores"
+    lines = []
+    for rule, row in s["best"].items():
+        lines.append(
+            f"| Speculation alone, `{rule}`: best is {row['proposer']}, {row['nodes']} nodes, "
+            f"{row['acceptance_length']:.2f} tokens a verification | {row['speedup']:.2f} times | | {command} |"
+        )
+    for level in sorted({row["concurrency"] for row in s["rows"]} - {1}):
+        speeds = [row["speedup"] for row in s["rows"] if row["concurrency"] == level]
+        lines.append(
+            f"| … adaptive depth at {level}, slowest and fastest pair | {min(speeds):.2f} to {max(speeds):.2f} times "
+            f"| ≥ 0.98 times | {command} |"
+        )
+    return lines
+
+
 def table(results: Path) -> str:
     """The Markdown table of whatever result files there are, without the markers; FileNotFoundError if none."""
     lines = ["| figure | measured | bar | command |", "|---|---|---|---|"]
-    for name, render in (("quality.json", _quality_lines), ("engine.json", _engine_lines)):
+    for name, render in (
+        ("quality.json", _quality_lines),
+        ("engine.json", _engine_lines),
+        ("speculation.json", _speculation_lines),
+    ):
         if (results / name).exists():
             lines += render(json.loads((results / name).read_text(encoding="utf-8")))
     if len(lines) == 2:
