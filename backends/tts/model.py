@@ -38,6 +38,8 @@ class Stream:
         self.deadline = time.monotonic() + microseconds / 1e6 if microseconds else float("inf")
         self.expired = False
         self.handle: Handle | None = None
+        self.samples = 0  # sent so far
+        self.first = self.last = 0.0  # time.monotonic() of the first and the latest chunk with sound
 
     def refuse(self, message: str, code: int) -> None:
         self.sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError(message, code)), flags=FINAL)
@@ -125,6 +127,13 @@ class TritonPythonModel:
                 self._streams.discard(stream)
         if chunk.index == 0 and chunk.timings and chunk.timings.first_chunk_ms is not None:
             self._metrics.first_chunk(chunk.timings.first_chunk_ms / 1e3)
+        if len(chunk.pcm):
+            now = time.monotonic()
+            if stream.samples:
+                heard = stream.samples / stream.sample_rate
+                self._metrics.later_chunk(now - stream.last, underrun=now - stream.first > heard)
+            stream.first, stream.last = stream.first or now, now
+            stream.samples += len(chunk.pcm)
         if chunk.final:
             self._metrics.outcome("timeout" if stream.expired else chunk.finish_reason or "stop")
             if chunk.timings:
@@ -147,6 +156,7 @@ class TritonPythonModel:
         """Tell /metrics what is held, where that has changed; under a lock, so that the last to tell is right."""
         with self._reporting:
             stats = self._engine.stats()
+            self._metrics.modules(stats)
             held = (stats.active, stats.slots_used)
             if held != self._held:
                 self._metrics.held(*held)

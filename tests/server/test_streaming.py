@@ -16,6 +16,7 @@ from tests.server.conftest import Gauges
 from tests.server.wire import Speaker
 from tts_engine.engine import Engine
 from tts_engine.request import SamplingParams, SpeechRequest
+from tts_engine.stats import MODULES
 from tts_engine.voice import Voice
 
 TEXT = "The birch canoe slid on the smooth planks."
@@ -63,6 +64,23 @@ def test_speculation_is_chosen_by_request_and_reported(
     told = gauges.read()
     assert told[f"tts_draft_tokens_total{labels}"] - before == timings["total_draft_tokens"]
     assert f"tts_acceptance_length_count{labels}" in told
+
+
+def test_metrics_tell_what_modules_and_listeners_saw(speaker: Speaker, gauges: Gauges) -> None:
+    def told(name: str, **labels: str) -> float:
+        inner = ",".join(f'{key}="{value}"' for key, value in {"model": "tts", **labels}.items())
+        return gauges.read().get(f"{name}{{{inner}}}", 0.0)
+
+    before = {module: told("tts_module_runs_total", module=module) for module in MODULES}
+    answer = speaker.say(TEXT, seed=1, max_seconds=2.0, first_chunk_frames=4, chunk_frames=8)
+    gauges.wait_empty()
+    for module in MODULES:
+        assert told("tts_module_runs_total", module=module) > before[module]
+        assert told("tts_module_batch_items_total", module=module) >= told("tts_module_runs_total", module=module)
+        assert told("tts_module_seconds_total", module=module) > 0
+        assert told("tts_module_items", module=module) == 0
+    assert told("tts_chunk_gap_seconds_count") >= len(answer.chunks) - 2
+    assert told("tts_underruns_total") >= 0
 
 
 def test_a_proposer_and_a_rule_that_do_not_fit_are_refused(speaker: Speaker) -> None:

@@ -26,12 +26,13 @@ from tts_engine.pool import Pool
 from tts_engine.proposers import draft_layers, load_proposers
 from tts_engine.request import SamplingParams, Settings, SpeechRequest
 from tts_engine.scheduler import Scheduler, without_first_chunk
-from tts_engine.stats import EngineStats, StepClock, Timed
+from tts_engine.stats import MODULES, EngineStats, StepClock, Timed
 from tts_engine.text import Sentence, TextFrontend
 from tts_engine.voice import Voice
 
 logger = logging.getLogger(__name__)
 IDLE_SECONDS = 0.005
+WAITS_FOR = dict(zip((Stage.FRONTEND, Stage.PREFILL, Stage.DECODE, Stage.FLUSH), MODULES, strict=True))
 
 
 class Module(Protocol):
@@ -177,7 +178,11 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters since the start; cheap, from any thread."""
-        return self._clock.stats(self.pool.claimed, self.model.cache.count, self.model.cache.positions)
+        waiting = dict.fromkeys(MODULES, 0)
+        for item in list(self.pool.items):
+            if item.stage in WAITS_FOR:
+                waiting[WAITS_FOR[item.stage]] += 1
+        return self._clock.stats(self.pool.claimed, self.model.cache.count, self.model.cache.positions, waiting)
 
     def reset_stats(self) -> None:
         """Set the counters to zero (between two measurements)."""
@@ -259,6 +264,7 @@ class Engine:
         running = self._overlap.items
         try:
             done = self._overlap.collect(wait)
+            self._clock.spent("vocoder", self._overlap.took if done else 0.0)
             self.vocoder.end(done)
         except Exception:
             done = [item for item in running if item.finish_reason is None]
@@ -283,8 +289,10 @@ class Engine:
         if not batch:
             return False
         self._clock.count(name, len(batch))
+        began = time.perf_counter()
         try:
             module.run(batch)
+            self._clock.spent(name, time.perf_counter() - began)
         except Exception as error:
             if len(batch) == 1:
                 self._fail(batch[0], name, error)

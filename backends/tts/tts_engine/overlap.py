@@ -14,11 +14,12 @@ from tts_engine.modules.vocoder import Vocoder, VocoderJob
 class Overlap:
     """At most one run at a time. Everything but the graph run happens in the caller's thread.
 
-    seconds: how long callers have waited for a run (`StepClock` counts it as time inside the runtime).
+    seconds: how long callers have waited for a run (`StepClock` counts it as time inside the runtime). took: seconds
+    of the last run in the graph.
     """
 
     def __init__(self, vocoder: Vocoder) -> None:
-        self.seconds = 0.0
+        self.seconds = self.took = 0.0
         self._vocoder = vocoder
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tts-vocoder")
         self._running: tuple[VocoderJob, Future[dict[str, np.ndarray]]] | None = None
@@ -31,7 +32,7 @@ class Overlap:
         """Start a run for items with frames ready; nothing may be running."""
         assert self._running is None
         job = self._vocoder.begin(items)
-        self._running = job, self._thread.submit(self._vocoder.compute, job)
+        self._running = job, self._thread.submit(self._timed, job)
 
     def collect(self, wait: bool = False) -> list[Item]:
         """Finish the run if it is over, or once it is with `wait`; its items, or none. Raises what the run raised."""
@@ -46,6 +47,12 @@ class Overlap:
             self._running = None
         self._vocoder.finish(job, outputs)
         return job.items
+
+    def _timed(self, job: VocoderJob) -> dict[str, np.ndarray]:
+        began = time.perf_counter()
+        outputs = self._vocoder.compute(job)
+        self.took = time.perf_counter() - began
+        return outputs
 
     @property
     def items(self) -> list[Item]:

@@ -21,15 +21,19 @@ MODULES = ("frontend", "prefill", "decode", "vocoder")
 class EngineStats:
     """active: requests in flight. slots_used, cache_positions: of the key-value cache. steps: steps that had work.
 
-    batches, mean_batch: calls and items a call, by module. loop_seconds: time in those steps; runtime_seconds: of it
-    inside ONNX Runtime, by graph. outside_share: the rest of the loop's time as a share of it.
+    waiting: items by the module they wait for. batches, rows, mean_batch: calls, items in them, items a call, by
+    module. module_seconds: time in those calls (of the vocoder also beside the loop). loop_seconds: time in those
+    steps; runtime_seconds: of it inside ONNX Runtime, by graph. outside_share: the rest of the loop's time as a share.
     """
 
     active: int
     slots_used: int
     cache_positions: int
     steps: int
+    waiting: dict[str, int]
     batches: dict[str, int]
+    rows: dict[str, int]
+    module_seconds: dict[str, float]
     mean_batch: dict[str, float]
     loop_seconds: float
     runtime_seconds: dict[str, float]
@@ -58,6 +62,7 @@ class StepClock:
         self._loop_seconds = 0.0
         self._batches = dict.fromkeys(MODULES, 0)
         self._rows = dict.fromkeys(MODULES, 0)
+        self._module_seconds = dict.fromkeys(MODULES, 0.0)
         self._session_seconds = {name: session.seconds for name, session in self._sessions.items()}
 
     def count(self, module: str, rows: int) -> None:
@@ -65,6 +70,10 @@ class StepClock:
         self._batches[module] += 1
         self._rows[module] += rows
         self._worked = True
+
+    def spent(self, module: str, seconds: float) -> None:
+        """A module's run took `seconds`."""
+        self._module_seconds[module] += seconds
 
     def __enter__(self) -> None:
         self._worked = False
@@ -75,8 +84,20 @@ class StepClock:
             self._steps += 1
             self._loop_seconds += time.perf_counter() - self._started
 
-    def stats(self, active: int, slots_used: int, cache_positions: int) -> EngineStats:
+    def stats(self, active: int, slots_used: int, cache_positions: int, waiting: dict[str, int]) -> EngineStats:
         seconds = {name: session.seconds - self._session_seconds[name] for name, session in self._sessions.items()}
-        batches, rows = dict(self._batches), self._rows
+        batches, rows = dict(self._batches), dict(self._rows)
         mean = {name: rows[name] / count if count else 0.0 for name, count in batches.items()}
-        return EngineStats(active, slots_used, cache_positions, self._steps, batches, mean, self._loop_seconds, seconds)
+        return EngineStats(
+            active,
+            slots_used,
+            cache_positions,
+            self._steps,
+            waiting,
+            batches,
+            rows,
+            dict(self._module_seconds),
+            mean,
+            self._loop_seconds,
+            seconds,
+        )
