@@ -94,6 +94,10 @@ loadtest: $(VOICE) ## Pooled serving and its twin under load; writes results/loa
 	@$(PY) -c 'import ctypes; ctypes.CDLL("libb64.so.0d")' 2>/dev/null || $(call debian,libb64-0d)
 	$(PY) -m loadtest $(ARGS)
 
+.PHONY: soak
+soak: $(VOICE) ## 20,000 mixed streams, some cancelled or malformed; nothing may be lost or grow (ARGS="--streams 2000")
+	$(PY) -m tests.soak $(ARGS)
+
 .PHONY: lint
 lint: $(READY) ## ruff and mypy
 	$(VENV)/bin/ruff check .

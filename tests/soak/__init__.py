@@ -1,0 +1,1 @@
+"""Soak: many mixed streams against the real server, and what must be true afterwards (`make soak`)."""
