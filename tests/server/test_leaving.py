@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -81,7 +83,8 @@ def test_unload_lets_open_streams_finish(speaker: Speaker, gauges: Gauges) -> No
 def test_serve_says_where_and_leaves_no_process(repository: Path, hurry: bool) -> None:
     ports = ("--grpc-port", "0", "--http-port", "0", "--metrics-port", "0")
     command = [sys.executable, "-m", "backends.launcher", "--model-repository", str(repository), *ports]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as launcher:
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    with process as launcher, killed_if_it_fails(process):
         assert launcher.stdout is not None
         assert launcher.stderr is not None
         ready = re.match(r"ready: gRPC (\S+) ", launcher.stdout.readline())
@@ -101,6 +104,18 @@ def test_serve_says_where_and_leaves_no_process(repository: Path, hurry: bool) -
                 launcher.send_signal(signal.SIGINT)
         assert launcher.wait(timeout=30) == 0
     assert not [name for pid, name in started.items() if name_of(pid)]
+
+
+@contextmanager
+def killed_if_it_fails(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Otherwise a failed assertion would wait for the process for ever."""
+    try:
+        yield
+    except BaseException:
+        for pid in [*descendants(process.pid), process.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        raise
 
 
 def name_of(pid: int) -> str:
