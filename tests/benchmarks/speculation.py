@@ -122,7 +122,7 @@ def speak(engine: Engine, texts: list[str], concurrency: int, params: dict[str, 
     run.parts = {name: value - before[name] for name, value in vars(clock).items()}
     for timings in ended:
         run.tokens += timings.frames
-        run.lengths[: len(timings.acceptance_lengths)] += timings.acceptance_lengths
+        run.lengths[: len(timings.acceptance_lengths)] += np.array(timings.acceptance_lengths, dtype=np.int64)
     return run
 
 

@@ -199,7 +199,7 @@ def test_drafts_catch_up_after_plain_steps(drafting: Engine, proposer: str) -> N
     """What a draft says after steps without it is what it says when it was there all along."""
     said: list[list[np.ndarray]] = []
     for plain_steps in (0, 5):
-        handle = say(drafting, "catching up with it", seed=9, temperature=0, max_seconds=2, speculation=proposer)
+        handle = say(drafting, "catching up", seed=9, temperature=0, max_seconds=2, speculation=proposer, nodes=2)
         speculation, made = drafting.decode.speculation, []
         speculation.nodes = lambda items: [0]  # type: ignore[method-assign]
         for step in range(9):
@@ -262,3 +262,30 @@ def test_groups_among_a_few_tokens_are_the_groups() -> None:
     there, here = groups.label(token, u), few.label(np.searchsorted(known, token), u)
     np.testing.assert_allclose(groups.mass(p, there), few.mass(local, here))
     np.testing.assert_array_equal(groups.counts[known[:-1]], few.counts[:-1])
+
+
+def test_where_drafting_does_not_pay_nothing_is_spent_and_who_missed_steps_waits(drafting: Engine) -> None:
+    """Without a wish for nodes: off while it does not pay, on again from the next sentence on once it does."""
+    speculation, told = drafting.decode.speculation, []
+    stepped = speculation.proposers["draft"].stepped
+
+    def watched(*given: Any) -> None:
+        told.append(given)
+        stepped(*given)
+
+    speculation.proposers["draft"].stepped = watched  # type: ignore[method-assign]
+    pays = 0
+    speculation._pays = lambda item, together: pays  # type: ignore[method-assign]
+    listener = say(drafting, "one. two", seed=20, top_k=20, max_seconds=4, speculation="draft")
+    for _ in range(6):
+        drafting.step()
+    item = drafting.pool.items[0]
+    assert not told
+    assert item.draft_tokens == 0
+    pays = 2
+    while item.sentence_index == 0 and drafting.step():
+        assert item.draft_tokens == 0
+    drain(drafting)
+    assert listener.last.timings is not None
+    assert listener.last.timings.total_draft_tokens > 0
+    assert told

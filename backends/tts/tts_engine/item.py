@@ -71,6 +71,7 @@ class Item:
     frames: int = 0
     budget_used: int = 0
     decode_steps: int = 0
+    undrafted_steps: int = -1  # the engine's count when the sentence began to be drafted for; -1: it is not
     draft_tokens: int = 0
     accepted_draft_tokens: int = 0
     acceptance_lengths: list[int] = field(default_factory=list)  # verifications by tokens they brought, from 1 on
@@ -136,6 +137,7 @@ class Item:
         self.sentence_index += 1
         self.sentence_frames = 0
         self.prompt = None
+        self.undrafted_steps = -1
         self.fresh_vocoder = True
         self.stage = Stage.FRONTEND
 

@@ -28,10 +28,11 @@ class Decode:
 
     def run(self, items: list[Item]) -> None:
         """items: in slot order, their slots neighbours (the pool's `decoding`, or one of them)."""
-        if not self.speculation.wanted(items):
+        nodes = self.speculation.nodes(items) if self.speculation.wanted(items) else None
+        if nodes is None:
             self._plain(items)
             return
-        began, nodes = time.perf_counter(), self.speculation.nodes(items)
+        began = time.perf_counter()
         if any(nodes):
             self.speculation.run(items, nodes)
         else:

@@ -44,7 +44,8 @@ class Prefill:
         n = int(lengths.max())
         cache = self._model.cache
         cache.reserve(max(n + 1, int(cache.lengths[: cache.count].max()) + 1))
-        whole = self._speculation.needs_all_hidden(items)
+        drafting = self._speculation.begins(items, cache.count)
+        whole = drafting and self._speculation.needs_all_hidden(items)
         batch = self._model.batch(start, start + len(items), n, n if whole else 1)
         for row, prompt in enumerate(prompts):
             batch.tokens[row, : len(prompt)] = prompt
@@ -55,6 +56,6 @@ class Prefill:
         batch.logit_idx[:, -1] = lengths - 1
         batch.run()
         batch.lengths[:] = lengths
-        if self._speculation.wanted(items):
+        if drafting:
             self._speculation.prefilled(items, start, batch.tokens, batch.hidden)
         return batch.logits[:, -1]

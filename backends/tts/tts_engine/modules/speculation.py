@@ -58,6 +58,7 @@ class Speculation:
         self._default_theta = min(self._groups, default=0.0)
         self._depth: Depth | None = None
         self._rest = 0
+        self._undrafted_steps = 0
         try:
             self.check(str(voice.defaults["speculation"]), str(voice.defaults["acceptance"]), 0.0)
         except InvalidRequest as error:
@@ -92,6 +93,18 @@ class Speculation:
                 mine = [items[row] for row in rows]
                 self.proposers[name].prefilled(mine, start, tokens[rows], last[rows])
 
+    def begins(self, items: list[Item], together: int) -> bool:
+        """Whether sentences that begin now will be drafted for, with so many decoding; else nothing is spent on it."""
+        speculating = [item for item in items if item.settings.speculation != NONE]
+        if not self.proposers or not speculating:
+            return False
+        if not any(item.settings.nodes for item in speculating) and not self._pays(speculating[0], together):
+            return False
+        self._rest = 0
+        for item in speculating:
+            item.undrafted_steps = self._undrafted_steps
+        return True
+
     def needs_all_hidden(self, items: list[Item]) -> bool:
         """Whether a proposer of these items reads the hidden states of whole prompts."""
         wanted = {item.settings.speculation for item in items} - {NONE}
@@ -101,29 +114,37 @@ class Speculation:
         """A plain step drew `tokens` int64 [B] from hidden states float32 [B, 1, H]: nothing was drafted."""
         self._tell(items, np.zeros((len(items), 1), dtype=np.int64), hidden, tokens[:, None])
 
-    def nodes(self, items: list[Item]) -> list[int]:
-        """Nodes of each item for this step: what it insists on, else what pays; 0 without speculation."""
+    def nodes(self, items: list[Item]) -> list[int] | None:
+        """Nodes of each item for this step: what it insists on, else what pays; None where nothing is drafted.
+
+        Proposers are not told of steps of the second kind, so that they cost nothing; who has missed one is drafted for
+        again from its next sentence on.
+        """
         forced = any(item.settings.nodes for item in items)
         if self._rest and not forced:
             self._rest -= 1
-            return [0]
-        pays = 4
-        if self._depth is not None:
-            first = next(item.settings for item in items if item.settings.speculation != NONE)
-            pays = self._depth.choose(len(items), first.speculation, first.acceptance)
+            self._undrafted_steps += 1
+            return None
+        able = [item.settings.speculation != NONE and item.undrafted_steps == self._undrafted_steps for item in items]
+        pays = 0
+        if any(able):
+            pays = self._pays(items[able.index(True)], len(items))
         if not pays and not forced:
             self._rest = REST
-            return [0]
-        names = [item.settings.speculation for item in items]
+            self._undrafted_steps += 1
+            return None
         return [
-            0 if name == NONE else min(item.settings.nodes or pays, self.proposers[name].most)
-            for name, item in zip(names, items, strict=True)
+            min(item.settings.nodes or pays, self.proposers[item.settings.speculation].most) if can else 0
+            for item, can in zip(items, able, strict=True)
         ]
+
+    def _pays(self, item: Item, together: int) -> int:
+        if self._depth is None:
+            return 4
+        return self._depth.choose(together, item.settings.speculation, item.settings.acceptance)
 
     def took(self, items: list[Item], nodes: int, seconds: float) -> None:
         """A whole decode step took `seconds`; steps of several proposers tell nothing about one."""
-        if self._rest and self._rest < REST:
-            return
         names = {item.settings.speculation for item in items} - {NONE}
         if self._depth is not None and nodes in NODES and len(names) == 1:
             self._depth.took(len(items), names.pop(), nodes, seconds)
