@@ -273,7 +273,7 @@ def test_where_drafting_does_not_pay_nothing_is_spent_and_who_missed_steps_waits
         told.append(given)
         stepped(*given)
 
-    speculation.proposers["draft"].stepped = watched  # type: ignore[method-assign]
+    speculation.proposers["draft"].stepped = watched  # type: ignore[assignment, method-assign]
     pays = 0
     speculation._pays = lambda item, together: pays  # type: ignore[method-assign]
     listener = say(drafting, "one. two", seed=20, top_k=20, max_seconds=4, speculation="draft")
