@@ -42,14 +42,16 @@ def item(voice: Voice, slot: int, ahead: float | None) -> Item:
 )
 def test_who_decodes(voice: Voice, ahead: list[float | None], chosen: list[int]) -> None:
     items = [item(voice, slot, seconds) for slot, seconds in enumerate(ahead)]
-    assert [one.slot for one in Scheduler(SAMPLE_RATE, 60.0).span(items)] == chosen
+    scheduler = Scheduler(SAMPLE_RATE, 60.0)
+    scheduler.begin(items)
+    assert [one.slot for one in scheduler.span(items)] == chosen
 
 
 def test_what_takes_long_is_begun_earlier(voice: Voice) -> None:
     scheduler, one = Scheduler(SAMPLE_RATE, 0.0), item(voice, 0, 0.5)
     assert not scheduler.starving(one, time.perf_counter())
     for _ in range(100):
-        scheduler.took(0.2, [], 0)
+        scheduler.took(0.2, 0, 0)
     assert scheduler.starving(one, time.perf_counter())
 
 
@@ -77,7 +79,7 @@ def test_a_request_that_would_come_too_late_is_refused_with_a_hint(voice: Voice)
     say(engine, "in time", seed=20, max_seconds=1)
     drain(engine)
     for _ in range(60):
-        engine._scheduler.took(0.1, [item(voice, 0, None)], 1)  # as if first chunks took 100 ms each
+        engine._scheduler.took(0.1, 1, 1)  # as if first chunks took 100 ms each
     with pytest.raises(CapacityExceeded, match="try again in"):
         say(engine, "too late", seed=2)
     assert engine.pool.claimed == 0

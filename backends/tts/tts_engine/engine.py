@@ -144,18 +144,19 @@ class Engine:
         began, turn = time.perf_counter(), self._scheduler
         with self._clock:
             self._dismiss()
-            silent = without_first_chunk(self.pool.items)
-            self._sound()
+            silent = turn.begin(self.pool.items)
+            self._sound_if_done()
             for _ in range(2):  # who comes while the frontend runs shares this step's prefill, the dearest run there is
                 silent += self._admit()
                 self._run("frontend", self.frontend, turn.pick(self.pool.waiting(Stage.FRONTEND)))
-            self._sound()
+            self._sound_if_done()
             self._run("prefill", self.prefill, turn.pick(self.pool.waiting(Stage.PREFILL)))
-            self._sound()
+            self._sound_if_done()
             spoke = self._run("decode", self.decode, turn.span(self.pool.decoding))
             self._sound(wait=not spoke)
             self._emit()
-            turn.took(time.perf_counter() - began, self.pool.items, silent - without_first_chunk(self.pool.items))
+            first_chunks = silent - without_first_chunk(self.pool.items) if silent else 0
+            turn.took(time.perf_counter() - began, silent, first_chunks)
         return not self.pool.idle
 
     def start(self) -> None:
@@ -255,6 +256,11 @@ class Engine:
             self._poll()
         for item in [item for item in self.pool.items if item.cancelled or self._stopping]:
             self.pool.finish(item, "cancelled")
+
+    def _sound_if_done(self) -> None:
+        """Between two modules: only where the vocoder has finished; new frames come from decoding alone."""
+        if self._overlap.done:
+            self._sound()
 
     def _sound(self, wait: bool = False) -> None:
         """Send what the vocoder has finished, and give it the next run, which goes on beside all else.

@@ -28,6 +28,11 @@ class Overlap:
     def busy(self) -> bool:
         return self._running is not None
 
+    @property
+    def done(self) -> bool:
+        """A run is over and not collected."""
+        return self._running is not None and self._running[1].done()
+
     def begin(self, items: list[Item]) -> None:
         """Start a run for items with frames ready; nothing may be running."""
         assert self._running is None

@@ -21,9 +21,23 @@ class Scheduler:
     def __init__(self, sample_rate: int, max_lead_seconds: float) -> None:
         self._rate = sample_rate
         self._lead = max_lead_seconds or float("inf")
+        self._now = 0.0
+        self._plain = False  # nobody waits for a first chunk, nobody is too far ahead: everyone's turn
         self._step_seconds = 0.0
         self._first_chunk_seconds = 0.0
         self._spent = 0.0  # in steps with first chunks to make, since the last one came
+
+    def begin(self, items: Sequence[Item]) -> int:
+        """A step begins with these items in flight; how many of them have heard nothing yet."""
+        self._now = now = time.perf_counter()
+        silent, far = 0, False
+        for item in items:
+            if item.first_chunk_seconds is None:
+                silent += 1
+            else:
+                far = far or self.slack(item, now) >= self._lead
+        self._plain = not (silent or far)
+        return silent
 
     def slack(self, item: Item, now: float) -> float:
         """Seconds of audio that the listener still has; minus infinity before the first chunk."""
@@ -38,7 +52,9 @@ class Scheduler:
 
     def pick(self, items: Sequence[Item]) -> list[Item]:
         """Of the items that wait for a module, those that it serves now."""
-        now = time.perf_counter()
+        if self._plain or not items:
+            return list(items)
+        now = self._now
         urgent = [item for item in items if self.starving(item, now)]
         if any(item.first_chunk_seconds is None for item in urgent):
             return urgent
@@ -54,7 +70,7 @@ class Scheduler:
     def voices(self, ready: Sequence[Item]) -> list[Item]:
         """Of the items with frames for the vocoder, those of its next run: the least slack first, and not so many that
         a first chunk that comes meanwhile waits for long."""
-        now, frames = time.perf_counter(), 0
+        now, frames = self._now, 0
         chosen: list[Item] = []
         for item in sorted(self.pick(ready), key=lambda item: self.slack(item, now)):
             if chosen and frames + item.ready_frames > RUN_FRAMES:
@@ -63,10 +79,10 @@ class Scheduler:
             chosen.append(item)
         return chosen
 
-    def took(self, seconds: float, items: Sequence[Item], first_chunks: int) -> None:
-        """A step with `items` in flight is over; it brought so many first chunks."""
+    def took(self, seconds: float, waited: int, first_chunks: int) -> None:
+        """A step is over, in which so many waited for their first chunk; it brought so many."""
         self._step_seconds += MEMORY * (seconds - self._step_seconds)
-        if first_chunks or without_first_chunk(items):
+        if waited:
             self._spent += seconds
         if first_chunks:
             self._first_chunk_seconds += MEMORY * (self._spent / first_chunks - self._first_chunk_seconds)

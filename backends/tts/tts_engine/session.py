@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -15,6 +16,35 @@ from tts_engine.config import EngineConfig
 from tts_engine.errors import VoiceError
 
 Array = NDArray[Any]
+
+
+class Busy:
+    """How long at least one graph has been running in this process, in whatever thread; a context around each run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = 0
+        self._total = self._since = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._running:
+                self._since = time.perf_counter()
+            self._running += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._running -= 1
+            if not self._running:
+                self._total += time.perf_counter() - self._since
+
+    @property
+    def seconds(self) -> float:
+        with self._lock:
+            return self._total + (time.perf_counter() - self._since if self._running else 0.0)
+
+
+BUSY = Busy()
 
 
 class Session:
@@ -42,7 +72,8 @@ class Session:
         """Run once on fresh output arrays."""
         started = time.perf_counter()
         try:
-            return dict(zip(self.output_names, self._session.run(None, dict(feeds)), strict=True))
+            with BUSY:
+                return dict(zip(self.output_names, self._session.run(None, dict(feeds)), strict=True))
         finally:
             self.seconds += time.perf_counter() - started
 
@@ -71,7 +102,8 @@ class Binding:
         """Run once on what is bound."""
         started = time.perf_counter()
         try:
-            self._owner._session.run_with_iobinding(self._io)
+            with BUSY:
+                self._owner._session.run_with_iobinding(self._io)
         finally:
             self._owner.seconds += time.perf_counter() - started
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from tts_engine.session import BUSY
+
 
 class Timed(Protocol):
     """Something that counts the seconds spent in, or waiting for, a graph run."""
@@ -23,7 +25,8 @@ class EngineStats:
 
     waiting: items by the module they wait for. batches, rows, mean_batch: calls, items in them, items a call, by
     module. module_seconds: time in those calls (of the vocoder also beside the loop). loop_seconds: time in those
-    steps; runtime_seconds: of it inside ONNX Runtime, by graph. outside_share: the rest of the loop's time as a share.
+    steps; graph_seconds: of it while at least one graph was running, beside the loop or in it; runtime_seconds: what
+    the loop itself spent in each. outside_share: time in which no graph ran, as a share of the loop's.
     """
 
     active: int
@@ -36,12 +39,12 @@ class EngineStats:
     module_seconds: dict[str, float]
     mean_batch: dict[str, float]
     loop_seconds: float
+    graph_seconds: float
     runtime_seconds: dict[str, float]
 
     @property
     def outside_share(self) -> float:
-        inside = sum(self.runtime_seconds.values())
-        return (self.loop_seconds - inside) / self.loop_seconds if self.loop_seconds else 0.0
+        return 1 - self.graph_seconds / self.loop_seconds if self.loop_seconds else 0.0
 
 
 class StepClock:
@@ -59,7 +62,7 @@ class StepClock:
 
     def reset(self) -> None:
         self._steps = 0
-        self._loop_seconds = 0.0
+        self._loop_seconds = self._graph_seconds = 0.0
         self._batches = dict.fromkeys(MODULES, 0)
         self._rows = dict.fromkeys(MODULES, 0)
         self._module_seconds = dict.fromkeys(MODULES, 0.0)
@@ -77,12 +80,13 @@ class StepClock:
 
     def __enter__(self) -> None:
         self._worked = False
-        self._started = time.perf_counter()
+        self._started, self._busy = time.perf_counter(), BUSY.seconds
 
     def __exit__(self, *_: object) -> None:
         if self._worked:
             self._steps += 1
             self._loop_seconds += time.perf_counter() - self._started
+            self._graph_seconds += BUSY.seconds - self._busy
 
     def stats(self, active: int, slots_used: int, cache_positions: int, waiting: dict[str, int]) -> EngineStats:
         seconds = {name: session.seconds - self._session_seconds[name] for name, session in self._sessions.items()}
@@ -99,5 +103,6 @@ class StepClock:
             dict(self._module_seconds),
             mean,
             self._loop_seconds,
+            self._graph_seconds,
             seconds,
         )
