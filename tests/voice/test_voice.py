@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from backends.launcher import RunningServer, running_server
+from tests.engine.collect import Listener, drain
 from training.recogniser import transcribe, word_error_rate
 from training.score import load_sentences
 from tts_client import AsyncTTSClient, TTSClient
@@ -61,6 +62,21 @@ def test_company_changes_nothing(server: RunningServer, waves: list[np.ndarray],
         for seed in (0, 3, SENTENCES - 1):
             alone = np.concatenate([chunk.pcm for chunk in client.stream(texts[seed], seed=seed)])
             np.testing.assert_array_equal(alone, waves[seed])
+
+
+def test_a_single_frame_sounds_the_same_beside_longer_chunks() -> None:
+    """Runs of one frame are the vocoder's odd case: alone every chunk here is one, in company none is run so."""
+    engine = Engine(Voice.load(VOICE))
+    text = "Four hours of steady work faced us."
+    params = SamplingParams(seed=4, max_seconds=0.4, first_chunk_frames=1, chunk_frames=1)
+    alone = np.concatenate([chunk.pcm for chunk in engine.stream(SpeechRequest(text, params))])
+    listener = Listener()
+    engine.submit(SpeechRequest(text, params), listener)
+    for seed in range(3):
+        longer = SamplingParams(seed=seed, max_seconds=1.0, first_chunk_frames=3, chunk_frames=7)
+        engine.submit(SpeechRequest(text, longer), Listener())
+    drain(engine)
+    np.testing.assert_array_equal(listener.audio, alone)
 
 
 def test_through_triton_as_in_process(waves: list[np.ndarray], texts: list[str]) -> None:

@@ -16,6 +16,9 @@ from tts_engine.session import Session
 from tts_engine.voice import Voice
 
 STATE = "state."
+# A run of one frame takes other arithmetic (matrix times vector) than a wider one, and an item with one frame left must
+# sound the same alone as beside longer ones.
+MIN_FRAMES = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +62,7 @@ class Vocoder:
     def begin(self, items: list[Item]) -> VocoderJob:
         """What the graph reads for these items, who all have frames ready; they may go on decoding meanwhile."""
         lengths = np.array([item.ready_frames for item in items], dtype=np.int64)
-        codes = np.zeros((len(items), int(lengths.max())), dtype=np.int64)
+        codes = np.zeros((len(items), max(MIN_FRAMES, int(lengths.max()))), dtype=np.int64)
         for row, (item, length) in enumerate(zip(items, lengths, strict=True)):
             codes[row, :length] = item.pending[:length]
         places = np.array([item.row for item in items])
