@@ -173,7 +173,8 @@ def vocoder_gates(session: onnxruntime.InferenceSession, decoder: CodecDecoder, 
     company = 0.0
     for index, length in enumerate(ragged):
         alone = run(row[:, : max(length, MIN_FRAMES)], [length], fresh(1))
-        company = max(company, float(np.abs(batch["pcm"][index, : length * frame] - alone["pcm"][0, : length * frame]).max()))
+        heard = slice(length * frame)
+        company = max(company, float(np.abs(batch["pcm"][index, heard] - alone["pcm"][0, heard]).max()))
     joined = np.concatenate(pieces, 1)
     ms = milliseconds(lambda: run(row, [len(codes)], fresh(1)))
     audio_ms = len(codes) * frame / decoder.config.sample_rate * 1e3
