@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,20 +20,21 @@ from export.frontend import build_frontend
 from export.gate import Gate, require
 from export.lm import LlamaConfig, build_lm
 from export.manifest import FILES, sampling_defaults, vocabulary, write_manifest
-from export.quantize import VARIANTS
+from export.quantize import VARIANTS as LMS
 from export.reference import reference_lm
 from export.runtime import load
+from export.vocoder import VARIANTS as VOCODERS
 from export.vocoder import build_vocoder
 from training.models.bert import ProsodyBert
 from training.models.codec import CodecDecoder
 from tts_engine.voice import Voice
 
-STAGES = 5 + len(VARIANTS)
+STAGES = 5 + len(LMS)
 
 
 @dataclass(frozen=True)
 class Options:
-    """checkpoints: directory with lm/, codec/, prosody/. out: voice directory. variant: a VARIANTS name or "auto"."""
+    """checkpoints: directory with lm/, codec/, prosody/. out: voice directory. variant: of the LM, or "auto"."""
 
     checkpoints: Path
     out: Path
@@ -42,13 +44,13 @@ class Options:
     greedy_tokens: int = parity.GREEDY_TOKENS
 
 
-def served_variant(lm: Path, wanted: str) -> str:
+def served_variant(checkpoint: Path, wanted: str, known: Collection[str] = LMS) -> str:
     """The variant to serve: `wanted`; for "auto" what the checkpoint's serving.json says, else fp32."""
     if wanted == "auto":
-        path = lm / "serving.json"
+        path = checkpoint / "serving.json"
         wanted = read_json(path).get("variant", "fp32") if path.exists() else "fp32"
-    if wanted not in VARIANTS:
-        raise ExportError(f"unknown LM variant {wanted!r}; known are {', '.join(VARIANTS)}")
+    if wanted not in known:
+        raise ExportError(f"unknown variant {wanted!r} of {checkpoint.name}; known are {', '.join(known)}")
     return wanted
 
 
@@ -92,7 +94,7 @@ def _build(options: Options, staging: Path, progress: tqdm) -> list[Gate]:
     exact_session = load(exact, options.threads)
     gates, codes = parity.lm_gates(exact_session, reference_lm(checkpoint), prompts[0], options.greedy_tokens)
     require(gates)
-    for name, transform in VARIANTS.items():
+    for name, transform in LMS.items():
         stage(f"lm {name}")
         graph = transform(exact)
         session = load(graph, options.threads)
@@ -109,9 +111,21 @@ def _build(options: Options, staging: Path, progress: tqdm) -> list[Gate]:
     size = math.prod(decoder.config.levels)
     if size != ids.codebook_size:
         raise ExportError(f"the LM speaks {ids.codebook_size} codes, the codec has {size}; train them together")
-    build_vocoder(decoder, staging / FILES["vocoder"])
-    gates += (rows := parity.vocoder_gates(load(staging / FILES["vocoder"], options.threads), decoder, codes))
+    plain = build_vocoder(decoder, staging / FILES["vocoder"])
+    plain_session = load(plain, options.threads)
+    gates += (rows := parity.vocoder_gates(plain_session, decoder, codes))
     require(rows)
+    served_vocoder = served_variant(codec, "auto", VOCODERS)
+    for name, transform in VOCODERS.items():
+        graph = transform(plain)
+        if name != "fp32":
+            session = load(graph, options.threads)
+            gates += (rows := parity.vocoder_variant_gates(name, session, plain_session, decoder, codes))
+        if name == served_vocoder:
+            require(rows)
+            onnx.save(graph, staging / FILES["vocoder"])
+        if all(row.passed for row in rows):
+            onnx.save(graph, staging / "variants" / f"vocoder_{name}.onnx")
 
     stage("frontend")
     shutil.copyfile(prosody / FILES["wordpiece"], staging / FILES["wordpiece"])

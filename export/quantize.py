@@ -8,7 +8,7 @@ norms, attention and the cache stay float32.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 import onnx
@@ -22,8 +22,10 @@ TINY = 1e-10  # keeps the scale of an all-zero token positive
 BLOCK = 32
 
 
-def row8(model: onnx.ModelProto) -> onnx.ModelProto:
+def row8(model: onnx.ModelProto, exact: Collection[str] = ()) -> onnx.ModelProto:
     """int8 x int8 MatMuls: activations scaled token by token to [-127, 127], weights output by output.
+
+    exact: names of weights that stay float32.
 
     Activations travel as uint8 with zero point 128, the form processors have instructions for (ONNX Runtime's int8 x
     int8 is six times slower; without VNNI, x86 adds pairs of products in 16 bits and can saturate: the parity row
@@ -53,7 +55,7 @@ def row8(model: onnx.ModelProto) -> onnx.ModelProto:
         return quantised[x]
 
     for node in model.graph.node:
-        if node.op_type != "MatMul" or node.input[1] not in weights:
+        if node.op_type != "MatMul" or node.input[1] not in weights or node.input[1] in exact:
             graph.copy(node)
             continue
         x, name, y = node.input[0], node.input[1], node.output[0]

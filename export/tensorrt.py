@@ -38,7 +38,7 @@ class Plan:
 
 
 def plans(buckets: Sequence[int], batch: int, max_wordpieces: int = 256) -> list[Plan]:
-    """What a voice needs: the LM a bucket of T (fp32 graph: TensorRT quantises by other means), vocoder, frontend."""
+    """What a voice needs: the LM a bucket of T, vocoder, frontend; fp32, as TensorRT quantises by other means."""
     rows = (1, min(8, batch), batch)
     made = []
     for length in buckets:
@@ -46,7 +46,7 @@ def plans(buckets: Sequence[int], batch: int, max_wordpieces: int = 256) -> list
         decode = {**fixed, "n": (1, 1, 16), "m": (1, 1, 16)}
         prefill = {**fixed, "n": (1, min(64, length), length), "m": (1, 1, 1)}
         made.append(Plan("variants/lm_fp32.onnx", f"lm_{length}.plan", (decode, prefill)))
-    made.append(Plan("vocoder.onnx", "vocoder.plan", ({"B": rows, "n": (1, 32, 500)},)))
+    made.append(Plan("variants/vocoder_fp32.onnx", "vocoder.plan", ({"B": rows, "n": (1, 32, 500)},)))
     made.append(Plan("frontend.onnx", "frontend.plan", ({"B": rows, "L": (1, 32, max_wordpieces)},)))
     return made
 

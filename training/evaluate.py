@@ -3,7 +3,7 @@
     python -m training.evaluate                                  # all three, 100 Harvard sentences, writes results/
     python -m training.evaluate --systems codec --codec DIR      # one of them, prints only
     python -m training.evaluate --wav-dir DIR                    # DIR/1.1.wav … DIR/10.10.wav, prints only
-    python -m training.evaluate --variants                       # every LM variant of the voice: WER and speed
+    python -m training.evaluate --variants                       # every form of each graph: WER and speed
 
 All waves have the corpus's edges (40 ms before the first word, 100 ms behind the last), so that the recogniser hears
 the same amount of silence from everyone. `score(waves_by_id)` is the function behind it.
@@ -62,12 +62,12 @@ def codec_waves(waves: Mapping[str, np.ndarray], checkpoint: Path) -> dict[str, 
 
 
 def speech_waves(
-    texts: Mapping[str, str], voice_directory: Path, sampling: Mapping[str, float], lm: str | None = None
+    texts: Mapping[str, str], voice_directory: Path, sampling: Mapping[str, float], variant: str | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, str], float]:
     """The texts through the in-process engine, `CONCURRENT` at a time, sentence i with seed `SEED + i`.
 
-    `lm` names a variant in the voice's `variants/` (None: the served one). Returns waves and finish reasons by id, and
-    seconds of audio made a second.
+    `variant` names a graph in the voice's `variants/`, as "lm_fp32" (None: those served). Returns waves and finish
+    reasons by id, and seconds of audio made a second.
     """
     from tts_engine.chunk import AudioChunk
     from tts_engine.config import EngineConfig
@@ -76,12 +76,13 @@ def speech_waves(
     from tts_engine.voice import Voice
 
     voice = Voice.load(voice_directory)
-    if lm is not None:
-        voice = replace(voice, files={**voice.files, "lm": variant_file(voice_directory, lm)})
+    if variant is not None:
+        graph = variant_file(voice_directory, variant)
+        voice = replace(voice, files={**voice.files, variant.split("_")[0]: graph})
     pieces: dict[str, list[np.ndarray]] = {key: [] for key in texts}
     reasons: dict[str, str] = {}
     room = Semaphore(CONCURRENT)
-    with tqdm(total=len(texts), desc=f"engine speaks ({lm or 'served'})", unit="sentence", leave=False) as bar:
+    with tqdm(total=len(texts), desc=f"engine speaks ({variant or 'served'})", unit="sentence", leave=False) as bar:
 
         def listener(key: str):  # type: ignore[no-untyped-def]
             def on_chunk(chunk: AudioChunk) -> None:
@@ -111,16 +112,16 @@ def speech_waves(
 
 
 def variant_file(voice_directory: Path, name: str) -> Path:
-    """The graph of LM variant `name`; SystemExit lists the ones there are."""
-    known = variant_names(voice_directory)
+    """The graph of variant `name`; SystemExit lists the ones there are."""
+    known = variants(voice_directory)
     if name not in known:
-        raise SystemExit(f"no LM variant {name!r} under {voice_directory / 'variants'}; there are: {', '.join(known)}")
+        raise SystemExit(f"no variant {name!r} under {voice_directory / 'variants'}; there are: {', '.join(known)}")
     return known[name]
 
 
-def variant_names(voice_directory: Path) -> dict[str, Path]:
-    """LM variants the export left beside the voice: {name: graph}."""
-    return {path.stem.removeprefix("lm_"): path for path in sorted((voice_directory / "variants").glob("lm*.onnx"))}
+def variants(voice_directory: Path) -> dict[str, Path]:
+    """What the export left beside the voice: {"lm_fp32": graph, …}."""
+    return {path.stem: path for path in sorted((voice_directory / "variants").glob("*.onnx"))}
 
 
 def judged(rows: list[Row], teacher: list[Row]) -> list[Row]:
@@ -141,10 +142,10 @@ def run(args: argparse.Namespace) -> None:
         return
     if args.variants:
         heard = []
-        names: list[str | None] = [None, *variant_names(args.voice)]  # None: the served graph
-        for lm in names:
-            name = lm or "served"
-            waves, reasons, speed = speech_waves(texts, args.voice, sampling, lm)
+        names: list[str | None] = [None, *variants(args.voice)]  # None: the served graphs
+        for variant in names:
+            name = variant or "served"
+            waves, reasons, speed = speech_waves(texts, args.voice, sampling, variant)
             heard.append((name, wer(score(waves, name, finish_reasons=reasons)), speed))
         print_variants(heard)
         return
@@ -154,7 +155,7 @@ def run(args: argparse.Namespace) -> None:
     if "codec" in args.systems:
         systems["codec"] = judged(score(codec_waves(source, args.codec), "codec"), systems["teacher"])
     if "tts" in args.systems:
-        waves, reasons, speed = speech_waves(texts, args.voice, sampling, args.lm)
+        waves, reasons, speed = speech_waves(texts, args.voice, sampling, args.variant)
         systems["tts"] = judged(score(waves, "tts", finish_reasons=reasons), systems["teacher"])
         print(f"engine: {speed:.1f} s of audio a second, {CONCURRENT} sentences at a time")
         if args.save_wavs:
@@ -194,8 +195,8 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, help="how many, evenly spread (default: all; fewer write no files)")
     parser.add_argument("--voice", type=Path, default=Path("model_repository/tts/1"), help="served voice directory")
     parser.add_argument("--codec", type=Path, default=Path("checkpoints/rms/codec"), help="codec checkpoint")
-    parser.add_argument("--lm", help="an LM variant of the voice instead of the served one")
-    parser.add_argument("--variants", action="store_true", help="compare all LM variants and stop")
+    parser.add_argument("--variant", help="a graph of the voice's variants/ instead of the served one, e.g. lm_nbits4")
+    parser.add_argument("--variants", action="store_true", help="compare all variants and stop")
     parser.add_argument("--wav-dir", type=Path, help="score the .wav files of this folder and stop")
     parser.add_argument("--save-wavs", type=Path, help="keep the engine's waves in this folder")
     parser.add_argument("--out", type=Path, default=Path("results"))

@@ -38,9 +38,9 @@ def print_summary(systems: Mapping[str, Sequence[Row]], bars: Mapping[str, float
 
 
 def print_variants(heard: Sequence[tuple[str, float, float]]) -> None:
-    """(name, WER, audio seconds a second) of LM variants, and the fastest whose WER equals the best one's."""
+    """(name, WER, audio seconds a second) of variants, and the fastest whose WER equals the best one's."""
     best = min(rate for _, rate, _ in heard)
-    print(f"{'LM variant':14} {'WER %':>7} {'audio s/s':>10}")
+    print(f"{'variant':14} {'WER %':>7} {'audio s/s':>10}")
     for name, rate, speed in heard:
         print(f"{name:14} {rate:7.2f} {speed:10.1f}")
     name = max((entry for entry in heard if entry[1] <= best + EQUAL_WER), key=lambda entry: entry[2])[0]

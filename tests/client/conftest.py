@@ -15,6 +15,7 @@ CAPACITY = 2
 CONFIG = f"""backend: "tts"
 instance_group [{{ kind: KIND_CPU, count: 1 }}]
 parameters {{ key: "capacity" value {{ string_value: "{CAPACITY}" }} }}
+parameters {{ key: "max_lead_seconds" value {{ string_value: "20" }} }}
 parameters {{ key: "threads" value {{ string_value: "1" }} }}
 """
 

@@ -65,7 +65,10 @@ class ConvNeXt(nn.Module):
             h = nn.functional.pad(h, (self.context, 0))
         else:
             h = nn.functional.pad(h, (self.context // 2, self.context - self.context // 2))
-        y = self.norm(self.depthwise(h).transpose(1, 2))
+        # As a convolution over an image of one row: ONNX Runtime has a fast kernel for that, and none in one dimension.
+        kernel = self.depthwise.weight[:, :, None]
+        y = nn.functional.conv2d(h[:, :, None], kernel, self.depthwise.bias, groups=h.shape[1])[:, :, 0]
+        y = self.norm(y.transpose(1, 2))
         return x + self.scale * self.down(nn.functional.gelu(self.up(y))), h
 
 
@@ -75,23 +78,34 @@ def _tail(x: Tensor, start: Tensor, width: int) -> Tensor:
     return torch.gather(x, -1, index.expand(*x.shape[:-1], width))
 
 
-def _dft() -> tuple[Tensor, Tensor]:
-    """Windowed DFT [640, 2·321] and windowed inverse [2·321, 640]; hann both ways, sum of squares 1.5."""
-    n, k = np.arange(FFT), np.arange(BINS)
+def _dft() -> dict[str, Tensor]:
+    """Windowed DFT and inverse of 640 samples, by symmetry: an even signal has cosines alone, an odd one sines.
+
+    cosines, inverse_cosines [321, 321] (of samples 0 … 320); sines, inverse_sines [319, 319] (of 1 … 319, whose bins 0
+    and 320 are 0). Hann both ways, whose sum of squares is 1.5. Half the products of the whole matrices.
+    """
+    n, k = np.arange(BINS), np.arange(BINS)
     window = 0.5 - 0.5 * np.cos(2 * np.pi * n / FFT)
     angle = 2 * np.pi * np.outer(n, k) / FFT
-    forward = np.concatenate([np.cos(angle), -np.sin(angle)], 1) * window[:, None]
     weight = np.where((k == 0) | (k == FFT // 2), 1.0, 2.0)[:, None] / FFT
-    inverse = np.concatenate([np.cos(angle.T) * weight, -np.sin(angle.T) * weight], 0) * window / 1.5
-    return torch.from_numpy(forward).float(), torch.from_numpy(inverse).float()
+    cosines, sines = np.cos(angle), -np.sin(angle)
+    matrices = {
+        "cosines": cosines * window[:, None],
+        "sines": (sines * window[:, None])[1:-1, 1:-1],
+        "inverse_cosines": cosines.T * weight * window / 1.5,
+        "inverse_sines": (sines.T * weight * window / 1.5)[1:-1, 1:-1],
+    }
+    return {name: torch.from_numpy(matrix).float() for name, matrix in matrices.items()}
 
 
 class CodecDecoder(nn.Module):
     """codes → pcm; `forward` is the streaming and the exported form."""
 
     grid: Tensor
-    dft: Tensor
-    inverse_dft: Tensor
+    cosines: Tensor
+    sines: Tensor
+    inverse_cosines: Tensor
+    inverse_sines: Tensor
     noise: Tensor
     ramp: Tensor
 
@@ -110,9 +124,8 @@ class CodecDecoder(nn.Module):
             self.head.bias[BINS:] = -4.0
             self.head.bias[-1] = 0.0
         self.register_buffer("grid", FSQ(c.levels).grid, persistent=False)
-        forward, inverse = _dft()
-        self.register_buffer("dft", forward, persistent=False)
-        self.register_buffer("inverse_dft", inverse, persistent=False)
+        for name, matrix in _dft().items():
+            self.register_buffer(name, matrix, persistent=False)
         # numpy's generator: the same noise on every torch version; unit variance after the window.
         noise = np.random.Generator(np.random.Philox(7)).standard_normal((NOISE_FRAMES, 2 * BINS))
         self.register_buffer("noise", torch.from_numpy(noise * np.sqrt(FFT / 2)).float(), persistent=False)
@@ -175,10 +188,13 @@ class CodecDecoder(nn.Module):
         windows = torch.cat([hops[:, i : i + count] for i in range(FFT // HOP)], 2)
         position = state["noise"].long() + torch.arange(count, device=head.device)
         voiced, unvoiced = torch.exp(head[..., :BINS].clamp(max=4)), torch.exp(head[..., BINS : 2 * BINS].clamp(max=4))
-        spectrum = (windows @ self.dft) * torch.cat([voiced, voiced], 2) * 0.05
-        spectrum = spectrum + self.noise[position % NOISE_FRAMES] * torch.cat([unvoiced, unvoiced], 2)
+        noise = self.noise[position % NOISE_FRAMES]
+        real, imaginary = self._spectrum(windows)
+        real = real * (voiced * 0.05) + noise[..., :BINS] * unvoiced
+        within = slice(1, BINS - 1)  # bins 0 and 320 have no imaginary part
+        imaginary = imaginary * (voiced[..., within] * 0.05) + noise[..., BINS:][..., within] * unvoiced[..., within]
         valid = torch.arange(count, device=head.device) < frames[:, None]  # padding must not leak into the overlap
-        pieces = ((spectrum @ self.inverse_dft) * valid[..., None]).reshape(batch, count, FFT // HOP, HOP)
+        pieces = (self._signal(real, imaginary) * valid[..., None]).reshape(batch, count, FFT // HOP, HOP)
         out = torch.zeros(batch, count + 3, HOP, device=head.device, dtype=pieces.dtype)
         for i in range(FFT // HOP):
             out = out + nn.functional.pad(pieces[:, :, i], (0, 0, i, 3 - i))
@@ -186,6 +202,19 @@ class CodecDecoder(nn.Module):
         next_state["overlap"] = _tail(mixed, frames * HOP, OVERLAP)
         next_state["noise"] = (state["noise"] + frames[:, None]) % NOISE_FRAMES
         return mixed[:, : count * HOP], next_state
+
+    def _spectrum(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Windowed DFT of x [..., 640]: real part [..., 321], imaginary part [..., 319] of bins 1 … 319."""
+        # Sample 0 has weight 0 in the window: the even half takes samples 0 … 320 as they are.
+        early, late = x[..., 1 : BINS - 1], x[..., BINS:].flip(-1)
+        even = torch.cat([x[..., :1], early + late, x[..., BINS - 1 : BINS]], -1)
+        return even @ self.cosines, (early - late) @ self.sines
+
+    def _signal(self, real: Tensor, imaginary: Tensor) -> Tensor:
+        """The inverse of `_spectrum`, windowed: [..., 640]."""
+        even, odd = real @ self.inverse_cosines, imaginary @ self.inverse_sines
+        inner = even[..., 1 : BINS - 1]
+        return torch.cat([even[..., :1], inner + odd, even[..., BINS - 1 :], (inner - odd).flip(-1)], -1)
 
     @staticmethod
     def pitch(head: Tensor) -> Tensor:
