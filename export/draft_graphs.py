@@ -3,11 +3,12 @@
 Every weight multiplies in a MatMul of two dimensions, so that the forms of `export.quantize` apply to drafts too.
 
 **heads.onnx** `hidden` float32 [B,n,H], `tokens` int64 [B,n,C] (the token that the state led to; absent where heads
-read none) → `logits` float32 [B,n,k,V]; head i = 1 … k drafts the token i behind the LM's.
+read none) → `logits`, `top_logits` float32, `top_ids` int64 [B,n,k,…]; head i = 1 … k drafts the token i behind the
+LM's.
 **mtp_I.onnx** (I = 1 …) as lm.onnx with one layer and a cache of its own: `hidden` float32 [B,n,H] (the LM's, or the
 module's before), `tokens` int64 [B,n,C] (the token I behind the one the position reads; absent where the module reads
-none), `position_ids`, `write_idx`, `bias`, `logit_idx`, `past_k.(I-1)`, `past_v.(I-1)` → `logits` float32 [B,m,V],
-`next_hidden` float32 [B,n,H], `present_k.(I-1)`, `present_v.(I-1)`.
+none), `position_ids`, `write_idx`, `bias`, `logit_idx`, `past_k.(I-1)`, `past_v.(I-1)` → `logits`, `top_logits`,
+`top_ids`, `next_hidden` float32 [B,n,H], `present_k.(I-1)`, `present_v.(I-1)`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from export.lm import (
     I64,
     LlamaConfig,
     add_embedding,
+    add_head,
     add_layer,
     add_linear,
     add_norm,
@@ -33,10 +35,9 @@ from export.lm import (
 
 def build_heads(checkpoint: Checkpoint, lm: Checkpoint) -> onnx.ModelProto:
     """The fp32 graph of draft heads (training/models/draft_heads.py), with the LM's embeddings and head in it."""
-    count, hidden, logits = (int(checkpoint.config[name]) for name in ("heads", "hidden_size", "logit_count"))
+    count, hidden = (int(checkpoint.config[name]) for name in ("heads", "hidden_size"))
     graph = Graph("heads")
     graph.input("hidden", F32, ["B", "n", hidden])
-    graph.output("logits", F32, ["B", "n", count, logits])
     known, config = "hidden", LlamaConfig.from_dict(lm.config)
     if checkpoint.config["reads_next_token"]:
         graph.input("tokens", I64, ["B", "n", config.channels])
@@ -53,7 +54,7 @@ def build_heads(checkpoint: Checkpoint, lm: Checkpoint) -> onnx.ModelProto:
         states.append(graph.node("Add", ["hidden", x], f"{name}.state"))
     flat = graph.node("Concat", states, "states.flat", axis=-1)
     shape = graph.weight("states_shape", np.array([0, 0, count, hidden], I64))
-    add_linear(graph, graph.node("Reshape", [flat, shape], "states"), [head_rows(lm, config)], "logits")
+    add_head(graph, graph.node("Reshape", [flat, shape], "states"), ["B", "n", count], head_rows(lm, config))
     return graph.model()
 
 
@@ -73,7 +74,6 @@ def build_mtp(checkpoint: Checkpoint, lm: Checkpoint, module: int) -> onnx.Model
     graph.input("write_idx", I64, ["B"])
     graph.input("bias", F32, ["B", 1, "n", "T"])
     graph.input("logit_idx", I64, ["B", "m"])
-    graph.output("logits", F32, ["B", "m", config.logit_count])
     graph.output("next_hidden", F32, ["B", "n", config.hidden_size])
     for kind in "kv":
         cache: list[int | str] = ["B", config.kv_heads, "T", config.head_dim]
@@ -83,5 +83,5 @@ def build_mtp(checkpoint: Checkpoint, lm: Checkpoint, module: int) -> onnx.Model
     x = add_layer(graph, checkpoint, config, module, x)
     add_norm(graph, checkpoint, config, x, f"{name}.norm", "next_hidden")
     wanted = add_selection(graph, "next_hidden")
-    add_linear(graph, wanted, [head_rows(lm, config)], "logits")
+    add_head(graph, wanted, ["B", "m"], head_rows(lm, config))
     return graph.model()

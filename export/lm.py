@@ -21,6 +21,7 @@ from export.errors import ExportError
 from export.graph import MAX_BYTES, Graph
 
 F32, I64 = np.float32, np.int64
+TOP = 33  # largest logits that a graph names: the widest top-k sampled from them, and the end of a sentence
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,6 @@ def build_lm(checkpoint: Checkpoint) -> onnx.ModelProto:
     graph.input("write_idx", I64, ["B"])
     graph.input("bias", F32, ["B", 1, "n", "T"])
     graph.input("logit_idx", I64, ["B", "m"])
-    graph.output("logits", F32, ["B", "m", config.logit_count])
     graph.output("hidden", F32, ["B", "m", config.hidden_size])
     add_rotary(graph, config)
     x = add_embedding(graph, checkpoint, config)
@@ -129,12 +129,25 @@ def build_lm(checkpoint: Checkpoint) -> onnx.ModelProto:
     # Only the wanted positions reach the norm and the head, which is the widest MatMul.
     x = add_selection(graph, x)
     add_norm(graph, checkpoint, config, x, "model.norm", "hidden")
-    add_linear(graph, "hidden", [head_rows(checkpoint, config)], "logits")
+    add_head(graph, "hidden", ["B", "m"], head_rows(checkpoint, config))
     model = graph.model()
     size = model.ByteSize()
     if size > MAX_BYTES:
         raise ExportError(f"the graph is {size / 2**30:.1f} GiB; one ONNX file holds at most 2 GiB of weights")
     return model
+
+
+def add_head(graph: Graph, x: str, shape: list[int | str], weight: NDArray[np.float32]) -> None:
+    """Outputs `logits` [shape, V], and the `TOP` largest of them, largest first: `top_logits`, `top_ids` [shape, TOP].
+
+    Sampling rarely needs more, and a graph finds them without the interpreter's lock.
+    """
+    add_linear(graph, x, [weight], "logits")
+    top = min(TOP, len(weight))
+    graph.node("TopK", ["logits", graph.weight("top", np.array([top], I64))], ["top_logits", "top_ids"])
+    graph.output("logits", F32, [*shape, len(weight)])
+    graph.output("top_logits", F32, [*shape, top])
+    graph.output("top_ids", I64, [*shape, top])
 
 
 def head_rows(checkpoint: Checkpoint, config: LlamaConfig) -> NDArray[np.float32]:

@@ -20,7 +20,7 @@ from training.models.codec import CodecDecoder
 from training.models.llama import SpeechLM, rotary, rotate
 from tts_engine.prompt import prompt_ids
 from tts_engine.request import SamplingParams
-from tts_engine.sampling import SamplingBatch, sample, uniforms
+from tts_engine.sampling import NARROW, SamplingBatch, Scores, sample, uniforms
 from tts_engine.text import Sentence, TextFrontend
 from tts_engine.voice import Voice
 
@@ -110,7 +110,9 @@ class SequentialLoop:
             counter = np.array([(index << 32) + len(codes)], np.uint64)
             if len(codes) < least:
                 logits[EOS] = -1e30
-            token = int(sample(logits.numpy()[None], batch, uniforms(batch.keys, counter))[0])
+            top = logits.topk(min(NARROW + 1, len(logits)))
+            scores = Scores(logits.numpy()[None], top.values.numpy()[None], top.indices.numpy()[None])
+            token = int(sample(scores, batch, uniforms(batch.keys, counter))[0])
             if token == EOS:
                 return codes
             codes.append(token - 1)

@@ -15,9 +15,10 @@ from tts_engine.chunk import AudioChunk
 from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine
 from tts_engine.errors import CapacityExceeded, InvalidRequest, RequestError
-from tts_engine.item import Stage
+from tts_engine.item import EOS, Stage
 from tts_engine.modules.sampler import Drawn
 from tts_engine.request import SamplingParams, SpeechRequest
+from tts_engine.sampling import Scores
 from tts_engine.text import Sentence
 from tts_engine.voice import Voice
 
@@ -153,12 +154,18 @@ def test_a_looping_sentence_is_ended_and_the_next_one_spoken(engine: Engine) -> 
     assert listener.last.timings.sentences == 2
 
 
+def with_end_at(given: Scores, logit: float) -> Scores:
+    """The scores with another logit for the end of the sentence."""
+    logits = given.logits.copy()
+    logits[:, EOS] = logit
+    return Scores.of(logits)
+
+
 def test_a_sentence_does_not_end_before_its_least_length(engine: Engine) -> None:
     draw = engine.decode._sampler.draw
 
-    def always_ending(items: list, logits: np.ndarray) -> Drawn:
-        logits[:, 0] = 1e9
-        return draw(items, logits)
+    def always_ending(items: list, scores: Scores) -> Drawn:
+        return draw(items, with_end_at(scores, 1e9))
 
     engine.prefill._sampler.draw = always_ending  # type: ignore[method-assign]  # prefill and decode share it
     engine.frontend._voice = replace(engine.voice, defaults={**engine.voice.defaults, "min_frames_per_symbol": 3})
@@ -172,9 +179,8 @@ def _without_end(engine: Engine):  # type: ignore[no-untyped-def]
     """The real sampler on logits whose end of sentence is impossible."""
     draw = type(engine.decode._sampler).draw
 
-    def endless(items: list, logits: np.ndarray) -> Drawn:
-        logits[:, 0] = -1e9
-        return draw(engine.decode._sampler, items, logits)
+    def endless(items: list, given: Scores) -> Drawn:
+        return draw(engine.decode._sampler, items, with_end_at(given, -1e9))
 
     return endless
 

@@ -52,6 +52,26 @@ def test_scrub_leaves_no_nan_behind() -> None:
     assert (cache.memory[:, 0, :, :5] == 1).all()
 
 
+def test_a_memory_used_again_holds_what_is_written_and_no_number_that_is_none() -> None:
+    cache = KVCache(2, 3, 1, 8, 300)
+    cache.add(2)
+    filled(cache, 0, 40, 1.0)
+    filled(cache, 1, 30, 2.0)
+    small = cache.memory
+    cache.reserve(100)
+    filled(cache, 0, 40, 3.0)
+    cache.reserve(100)
+    cache.lengths[:] = 0
+    cache.reserve(40)
+    assert cache.memory is small
+    filled(cache, 1, 40, np.nan)
+    cache.reserve(100)
+    cache.remove(1, scrub=True)
+    cache.lengths[:] = 0
+    cache.reserve(40)
+    assert np.isfinite(cache.memory).all()
+
+
 def test_growth_and_shrinking_keep_what_is_written() -> None:
     cache = KVCache(2, 3, 1, 8, 300)
     cache.add(2)

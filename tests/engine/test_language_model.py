@@ -32,7 +32,7 @@ def singly(engine: Engine, tokens: np.ndarray) -> np.ndarray:
     before = lengths.copy()
     steps = []
     for column in tokens.T:
-        steps.append(engine.decode.forward(0, column[:, None])[0][:, 0].copy())
+        steps.append(engine.decode.forward(0, column[:, None])[0].logits[:, 0].copy())
         lengths[: len(tokens)] += 1
     lengths[:] = before
     return np.stack(steps, axis=1)
@@ -41,8 +41,11 @@ def singly(engine: Engine, tokens: np.ndarray) -> np.ndarray:
 def test_a_chain_equals_single_steps(speaking: Engine) -> None:
     tokens = np.array([[5, 9, 2, 77], [1, 1, 8, 3], [200, 4, 31, 6]])
     expected = singly(speaking, tokens)
-    logits, hidden = speaking.decode.forward(0, tokens)
-    assert_close(logits, expected)
+    scores, hidden = speaking.decode.forward(0, tokens)
+    assert_close(scores.logits, expected)
+    order = np.argsort(-scores.logits, axis=-1, kind="stable")[..., : scores.ids.shape[-1]]
+    np.testing.assert_array_equal(scores.ids, order)
+    np.testing.assert_array_equal(scores.values, np.take_along_axis(scores.logits, order, axis=-1))
     assert hidden.shape == (3, 4, speaking.voice.hidden_size)
 
 
@@ -55,7 +58,7 @@ def test_every_branch_of_a_tree_equals_its_own_chain(speaking: Engine) -> None:
     for node, parent in enumerate(parents):
         if parent >= 0:
             visible[node] |= visible[parent]
-    logits = speaking.decode.forward(0, tree, np.array([0, 1, 1, 2, 2]), visible)[0].copy()
+    logits = speaking.decode.forward(0, tree, np.array([0, 1, 1, 2, 2]), visible)[0].logits.copy()
     for branch in ([0, 1, 3], [0, 2, 4]):
         assert_close(logits[:, branch], singly(speaking, tree[:, branch]))
 
@@ -70,11 +73,12 @@ def test_an_accepted_branch_goes_on_from_a_compacted_cache(speaking: Engine) -> 
     for slot in range(3):
         cache.compact(slot, cache.lengths[slot] + np.array([0, 2]))
     cache.lengths[:3] += 2
-    assert_close(speaking.decode.forward(0, follow_up)[0][:, 0], expected)
+    assert_close(speaking.decode.forward(0, follow_up)[0].logits[:, 0], expected)
 
 
 def test_a_range_of_slots_equals_the_whole_batch(speaking: Engine) -> None:
     tokens = np.array([[5], [9], [2]])
-    together = speaking.decode.forward(0, tokens)[0].copy()
+    together = speaking.decode.forward(0, tokens)[0].logits.copy()
     for slot in range(3):
-        np.testing.assert_array_equal(speaking.decode.forward(slot, tokens[slot : slot + 1])[0][0], together[slot])
+        alone = speaking.decode.forward(slot, tokens[slot : slot + 1])[0].logits
+        np.testing.assert_array_equal(alone[0], together[slot])

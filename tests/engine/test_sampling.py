@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tts_engine.request import Settings
-from tts_engine.sampling import SamplingBatch, largest, sample, uniforms
+from tts_engine.sampling import SamplingBatch, Scores, keep, sample, uniforms
 
 
 def settings(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0) -> Settings:
@@ -31,7 +31,7 @@ def reference(logits: np.ndarray, temperature: float, top_k: int, top_p: float) 
 def draws(logits: np.ndarray, one: Settings, count: int) -> np.ndarray:
     batch = SamplingBatch.from_settings([one] * count)
     u = uniforms(batch.keys, np.arange(count, dtype=np.uint64))
-    return sample(np.tile(logits, (count, 1)), batch, u)
+    return sample(Scores.of(np.tile(logits, (count, 1))), batch, u)
 
 
 @pytest.mark.parametrize(
@@ -73,18 +73,44 @@ def test_a_row_does_not_depend_on_its_company() -> None:
     logits = rng.standard_normal((len(rows), 500)).astype(np.float32)
     batch = SamplingBatch.from_settings(rows)
     counters = np.arange(len(rows), dtype=np.uint64)
-    together = sample(logits, batch, uniforms(batch.keys, counters))
+    together = sample(Scores.of(logits), batch, uniforms(batch.keys, counters))
     for row, one in enumerate(rows):
         alone = SamplingBatch.from_settings([one])
-        token = sample(logits[row : row + 1], alone, uniforms(alone.keys, counters[row : row + 1]))
+        token = sample(Scores.of(logits[row : row + 1]), alone, uniforms(alone.keys, counters[row : row + 1]))
         assert token[0] == together[row]
     assert together[0] == logits[0].argmax()
 
 
-@pytest.mark.parametrize("vocabulary", [65, 200, 1033, 4097])
-def test_thelargest_are_found_in_order(vocabulary: int) -> None:
-    logits = np.random.default_rng(vocabulary).standard_normal((20, vocabulary)).astype(np.float32)
-    np.testing.assert_array_equal(largest(logits, 64), np.argsort(-logits, axis=1)[:, :64])
+@pytest.mark.parametrize("top_k", [32, 5, 0])
+def test_what_is_excluded_leaves_the_distribution_of_the_others(top_k: int) -> None:
+    """Wherever the token stands: first, in the middle, behind what the graph named."""
+    logits = np.random.default_rng(3).standard_normal((4, 300)).astype(np.float32)
+    order = np.argsort(-logits, axis=1)
+    token = 7
+    for row, rank in enumerate((0, 20, 200)):
+        logits[row, [token, order[row, rank]]] = logits[row, [order[row, rank], token]]
+    batch = SamplingBatch.from_settings([settings(1.0, top_k)] * 4)
+    excluded = Scores.of(logits.copy())
+    excluded.exclude(token, np.array([True, True, True, False]))
+    kept = keep(excluded, batch)
+    without = logits.copy()
+    without[:3, token] = -1e30
+    for row in range(4):
+        expected = reference(without[row].astype(np.float64), 1.0, top_k, 1.0)
+        dense = np.zeros(301)
+        dense[kept.tokens[row]] += kept.probs[row]
+        np.testing.assert_allclose(dense[:300], expected, atol=1e-12)
+    assert (kept.tokens[3] == token).any() == (expected[token] > 0)
+
+
+def test_rows_that_are_no_numbers_are_told_and_disturb_nobody() -> None:
+    logits = np.random.default_rng(4).standard_normal((3, 100)).astype(np.float32)
+    broken = Scores.of(logits.copy())
+    broken.logits[1], broken.values[1] = np.nan, np.nan
+    np.testing.assert_array_equal(broken.make_finite(), [True, False, True])
+    batch = SamplingBatch.from_settings([settings(1.0, 10)] * 3)
+    tokens = sample(broken, batch, np.full(3, 0.5))
+    np.testing.assert_array_equal(tokens[[0, 2]], sample(Scores.of(logits), batch, np.full(3, 0.5))[[0, 2]])
 
 
 def test_uniforms_are_reproducible_uniform_and_uncorrelated() -> None:
@@ -105,4 +131,4 @@ def test_uniforms_are_reproducible_uniform_and_uncorrelated() -> None:
 def test_extreme_random_numbers_stay_inside_the_kept_set(uniform: float) -> None:
     logits = np.array([[3.0, 2.0, 1.0, -50.0]], dtype=np.float32)
     batch = SamplingBatch.from_settings([settings(1.0, 0, 0.9)])
-    assert sample(logits, batch, np.array([uniform]))[0] in (0, 1)
+    assert sample(Scores.of(logits), batch, np.array([uniform]))[0] in (0, 1)

@@ -16,6 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_engine.prompt import CHANNELS, Vocabulary
+from tts_engine.sampling import NARROW
 from tts_engine.speculative import Groups
 from tts_engine.text import Sentence, Word, WordpieceEncoding
 
@@ -68,6 +69,17 @@ class Graph:
         names = outputs or [f"node{len(self.nodes)}"]
         self.nodes.append(helper.make_node(op, list(inputs), names, **attributes))
         return names[0]
+
+    def head(self, x: str, weight: str, shape: list, vocabulary: Vocabulary) -> dict[str, tuple]:
+        """Logits of x and the largest of them; the outputs' types and shapes."""
+        top = min(NARROW + 1, vocabulary.logit_count)
+        self.node("MatMul", x, weight, outputs=["logits"])
+        self.node("TopK", "logits", self.ints(top), outputs=["top_logits", "top_ids"])
+        return {
+            "logits": (TensorProto.FLOAT, [*shape, vocabulary.logit_count]),
+            "top_logits": (TensorProto.FLOAT, [*shape, top]),
+            "top_ids": (TensorProto.INT64, [*shape, top]),
+        }
 
     def save(self, path: Path, inputs: dict[str, tuple], outputs: dict[str, tuple]) -> None:
         def infos(values: dict[str, tuple]) -> list[onnx.ValueInfoProto]:
@@ -128,7 +140,7 @@ def write_language_model(path: Path, vocabulary: Vocabulary, other: float = 0.0)
     hidden = g.node("GatherND", final, places, outputs=["hidden"], batch_dims=1)
     head = (g.rng.standard_normal((HIDDEN, vocabulary.logit_count)) * 0.2).astype(np.float32)
     head += (other * g.rng.standard_normal(head.shape)).astype(np.float32)
-    g.node("MatMul", hidden, g.const(head), outputs=["logits"])
+    tops = g.head(hidden, g.const(head), ["B", "m"], vocabulary)
     cache = (TensorProto.FLOAT, ["B", KV_HEADS, "T", HEAD_DIM])
     slots = [f"{kind}.{layer}" for layer in range(LAYERS) for kind in "kv"]
     g.save(
@@ -142,7 +154,7 @@ def write_language_model(path: Path, vocabulary: Vocabulary, other: float = 0.0)
             **{f"past_{slot}": cache for slot in slots},
         },
         {
-            "logits": (TensorProto.FLOAT, ["B", "m", vocabulary.logit_count]),
+            **tops,
             "hidden": (TensorProto.FLOAT, ["B", "m", HIDDEN]),
             **{f"present_{slot}": cache for slot in slots},
         },
@@ -156,15 +168,16 @@ def write_heads(path: Path, vocabulary: Vocabulary, heads: int) -> None:
         "ReduceSum", g.node("Gather", g.weights(vocabulary.size, HIDDEN, scale=1.0), "tokens"), g.ints(2), keepdims=0
     )
     both = g.node("Concat", "hidden", read, axis=-1)
-    flat = g.node("MatMul", both, g.weights(2 * HIDDEN, heads * vocabulary.logit_count))
-    g.node("Reshape", flat, g.ints(0, 0, heads, vocabulary.logit_count), outputs=["logits"])
+    flat = g.node("MatMul", both, g.weights(2 * HIDDEN, heads * HIDDEN))
+    states = g.node("Reshape", flat, g.ints(0, 0, heads, HIDDEN))
+    tops = g.head(states, g.weights(HIDDEN, vocabulary.logit_count), ["B", "n", heads], vocabulary)
     g.save(
         path,
         {
             "hidden": (TensorProto.FLOAT, ["B", "n", HIDDEN]),
             "tokens": (TensorProto.INT64, ["B", "n", CHANNELS]),
         },
-        {"logits": (TensorProto.FLOAT, ["B", "n", heads, vocabulary.logit_count])},
+        tops,
     )
 
 
@@ -197,7 +210,7 @@ def write_mtp(path: Path, vocabulary: Vocabulary, module: int) -> None:
     merged = g.node("Reshape", g.node("Transpose", attended, perm=[0, 2, 1, 3]), g.ints(0, 0, HEADS * HEAD_DIM))
     x = g.node("Add", x, g.node("MatMul", merged, g.weights(HEADS * HEAD_DIM, HIDDEN)), outputs=["next_hidden"])
     wanted = g.node("GatherND", x, g.node("Unsqueeze", "logit_idx", g.ints(2)), batch_dims=1)
-    g.node("MatMul", wanted, g.weights(HIDDEN, vocabulary.logit_count, scale=0.2), outputs=["logits"])
+    tops = g.head(wanted, g.weights(HIDDEN, vocabulary.logit_count, scale=0.2), ["B", "m"], vocabulary)
     cache = (TensorProto.FLOAT, ["B", KV_HEADS, "T", HEAD_DIM])
     g.save(
         path,
@@ -211,7 +224,7 @@ def write_mtp(path: Path, vocabulary: Vocabulary, module: int) -> None:
             **{f"past_{kind}.{module}": cache for kind in "kv"},
         },
         {
-            "logits": (TensorProto.FLOAT, ["B", "m", vocabulary.logit_count]),
+            **tops,
             "next_hidden": (TensorProto.FLOAT, ["B", "n", HIDDEN]),
             **{f"present_{kind}.{module}": cache for kind in "kv"},
         },

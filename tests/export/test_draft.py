@@ -101,7 +101,7 @@ def test_graph_interface_is_the_documented_one(checkpoints: Path, drafts: Path) 
         graph = build_mtp(Checkpoint(drafts / kind), lm, module).graph
         caches = {f"{{}}_{key}.{module}" for key in "kv"}
         assert {value.name for value in graph.input} == common | reads | {name.format("past") for name in caches}
-        assert {value.name for value in graph.output} == {"logits", "next_hidden"} | {
+        assert {value.name for value in graph.output} == {"logits", "top_logits", "top_ids", "next_hidden"} | {
             name.format("present") for name in caches
         }
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tts_engine.request import Settings
-from tts_engine.sampling import Kept, SamplingBatch, keep
+from tts_engine.sampling import Kept, SamplingBatch, Scores, keep
 from tts_engine.speculative import RULES, Draft, Groups
 from tts_engine.speculative.verification import verify
 
@@ -17,7 +17,7 @@ SETTINGS = {"tolerance": np.full(ROWS, 3), "bias": np.full(ROWS, 0.2), "k": np.f
 def distributions(rng: np.random.Generator, rows: int) -> Kept:
     settings = Settings(0.9, 7, 0.9, 0, 1.0, 1, 1)
     logits = rng.standard_normal((rows, V)).astype(np.float32) * 2
-    return keep(logits, SamplingBatch.from_settings([settings] * rows))
+    return keep(Scores.of(logits), SamplingBatch.from_settings([settings] * rows))
 
 
 def dense(kept: Kept) -> np.ndarray:

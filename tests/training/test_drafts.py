@@ -27,7 +27,7 @@ from training.drafting import (
 from training.models.draft_heads import DraftHeads
 from training.models.mtp import MTP
 from training.sparse_tree import SparseTree
-from tts_engine.sampling import SamplingBatch, sample
+from tts_engine.sampling import SamplingBatch, Scores, sample
 
 
 def drafters() -> list[Drafter]:
@@ -134,7 +134,7 @@ def test_served_probabilities_are_those_the_engine_samples_with(temperature: flo
     batch_of = SamplingBatch(
         np.full(draws, temperature), np.full(draws, top_k), np.full(draws, top_p), np.zeros(draws, np.uint64)
     )
-    tokens = sample(np.repeat(logits[None], draws, 0), batch_of, (np.arange(draws) + 0.5) / draws)
+    tokens = sample(Scores.of(np.repeat(logits[None], draws, 0)), batch_of, (np.arange(draws) + 0.5) / draws)
     np.testing.assert_allclose(np.bincount(tokens, minlength=17) / draws, probabilities, atol=2e-4)
 
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from tts_engine.errors import RequestError
 
+SPARE = 4  # blocks up to which memories are kept for the next time: new pages cost ten times what copying does
 BLOCK = 64  # attention pays for the whole T of every row, so T follows the longest request in steps of this
 
 
@@ -14,8 +15,8 @@ class KVCache:
     """One array `memory` [2 * layers, capacity, kv_heads, T, head_dim] float32; 2i: layer i keys, 2i + 1: values.
 
     Slots 0 … count - 1 are taken, so a prefix (or any range) of slots is a contiguous view that a graph takes as its
-    batch without a copy. `lengths` int64 [capacity]: positions written a slot. `generation` changes whenever bound
-    views or the order of slots do. Stale positions hold finite numbers; attention masks them.
+    batch without a copy. `lengths` int64 [capacity]: positions written a slot. `generation` changes with `memory`, to
+    which graphs are bound. Stale positions hold finite numbers; attention masks them.
     """
 
     def __init__(self, layers: int, capacity: int, kv_heads: int, head_dim: int, max_positions: int) -> None:
@@ -24,6 +25,7 @@ class KVCache:
         self.lengths = np.zeros(capacity, dtype=np.int64)
         self.count = 0
         self.generation = 0
+        self._spare: dict[int, NDArray[np.float32]] = {}  # by T; what is in them is stale and finite
         self.memory = self._allocate(BLOCK)
 
     @property
@@ -42,7 +44,6 @@ class KVCache:
         start = self.count
         self.lengths[start : start + count] = 0
         self.count += count
-        self.generation += 1
         return start
 
     def remove(self, slot: int, *, scrub: bool = False) -> None:
@@ -53,13 +54,13 @@ class KVCache:
         last = self.count - 1
         if scrub:
             self.memory[:, slot] = 0
+            self._spare.clear()
         if slot != last:
             length = int(self.lengths[last])
             self.memory[:, slot, :, :length] = self.memory[:, last, :, :length]
             self.lengths[slot] = length
         self.lengths[last] = 0
         self.count = last
-        self.generation += 1
 
     def reserve(self, positions: int) -> None:
         """Make room for `positions` a slot: grow T, or shrink it where two blocks are unused or nothing is written.
@@ -72,7 +73,10 @@ class KVCache:
         spare = self.positions - wanted
         if spare == 0 or (0 < spare < 2 * BLOCK and self.lengths.any()):
             return
-        old, self.memory = self.memory, self._allocate(wanted)
+        old, kept = self.memory, self._spare.pop(wanted, None)
+        self.memory = self._allocate(wanted) if kept is None else kept
+        if old.shape[3] <= SPARE * BLOCK:
+            self._spare[old.shape[3]] = old
         for slot in range(self.count):
             length = int(self.lengths[slot])
             self.memory[:, slot, :, :length] = old[:, slot, :, :length]

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts_engine.config import EngineConfig
+from tts_engine.errors import VoiceError
 from tts_engine.kv_cache import KVCache
 from tts_engine.prompt import CHANNELS
+from tts_engine.sampling import NARROW, Scores
 from tts_engine.session import Session, empty
 from tts_engine.voice import Voice
 
@@ -18,12 +20,13 @@ MASKED = np.float32(-1e30)
 # Positions from which on a second thread pays: below, waking it for every operator costs more than it computes
 # (int8, 12.7 M parameters: one token 0.30 ms with one thread, 0.43 with two; 4 prompts 7.7 and 6.0).
 WIDE = 96
+BATCHES_KEPT = 48  # bound shapes; prefills come in many
 
 
 class LanguageModel:
     """The LM, or a draft's graph of the same interface: its layers lie in the cache from `first_layer` on.
 
-    `batch` binds arrays for n positions of a range of slots; they stay bound while shapes and slots stay the same.
+    `batch` binds arrays for n positions of a range of slots; they stay bound while the cache's memory stays.
     first_name: the number of the first layer in the graph's names. states: whether it reads hidden states (an MTP
     module, which may read no tokens) instead of giving the last ones.
     """
@@ -46,7 +49,7 @@ class LanguageModel:
         self.tensors = slice(2 * first_layer, 2 * (first_layer + layers))  # of the cache
         self.cache_names = list(zip(past, present, strict=True))
         reads, self.gives = ("hidden", "next_hidden") if states else ("tokens", "hidden")
-        outputs = ["logits", self.gives, *present]
+        outputs = ["logits", "top_logits", "top_ids", self.gives, *present]
         narrow = replace(config, threads=1)
         self.sessions = {"": Session(path, narrow, [*small, reads, *past], outputs)}
         if config.threads > 1:
@@ -54,19 +57,27 @@ class LanguageModel:
         self.inputs = [*small, *({"tokens", "hidden"} & set(self.sessions[""].input_shapes))]
         self.reads_states = states
         self.logit_count = voice.vocabulary.logit_count
+        self.top = int(self.sessions[""].output_shapes["top_ids"][-1])
+        if self.top < min(NARROW + 1, self.logit_count):  # one more, as the end of a sentence may not count
+            raise VoiceError(
+                f"graph {path} names the {self.top} largest logits, not {NARROW + 1}; run the export again"
+            )
         self.hidden_size = voice.hidden_size
         self._batches: dict[tuple[int, int, int, int], LanguageModelBatch] = {}
         self._generation = -1
 
     def batch(self, start: int, stop: int, n: int, m: int) -> LanguageModelBatch:
-        """Bound arrays for slots start … stop - 1, n positions and m logit rows each; reused while slots stay."""
-        if self._generation != self.cache.generation:
+        """Bound arrays for slots start … stop - 1, n positions and m logit rows each, tokens and states zero."""
+        if self._generation != self.cache.generation or len(self._batches) > BATCHES_KEPT:
             self._batches.clear()
             self._generation = self.cache.generation
         key = (start, stop, n, m)
-        if key not in self._batches:
-            self._batches[key] = LanguageModelBatch(self, *key)
-        batch = self._batches[key]
+        if key in self._batches:
+            batch = self._batches[key]
+            batch.tokens[:] = 0  # what somebody left here would be read for rows that nobody fills
+            batch.states[:] = 0
+        else:
+            batch = self._batches[key] = LanguageModelBatch(self, *key)
         batch.write_idx[:] = self.cache.lengths[start:stop]
         return batch
 
@@ -76,7 +87,7 @@ class LanguageModelBatch:
 
     `tokens` int64 [B, n, C] and `position_ids` int64 [B, n], `bias` float32 [B, 1, n, T], `logit_idx` int64 [B, m];
     `write_idx` int64 [B], where the first new position is written: the slots' lengths unless changed. MTP modules
-    also read `states` float32 [B, n, H]. `logits` float32 [B, m, V] and `hidden` float32 [B, m, H] (MTP: [B, n, H])
+    also read `states` float32 [B, n, H]. `scores` of [B, m] positions and `hidden` float32 [B, m, H] (MTP: [B, n, H])
     are overwritten by the next run.
     """
 
@@ -89,7 +100,9 @@ class LanguageModelBatch:
         self.write_idx = np.zeros(rows, dtype=np.int64)
         self.bias = np.zeros((rows, 1, n, cache.positions), dtype=np.float32)
         self.logit_idx = np.zeros((rows, m), dtype=np.int64)
-        self.logits = empty(rows, m, model.logit_count)
+        self.scores = Scores(
+            empty(rows, m, model.logit_count), empty(rows, m, model.top), np.empty((rows, m, model.top), dtype=np.int64)
+        )
         self.hidden = empty(rows, n if model.reads_states else m, model.hidden_size)
         self.states = np.zeros((rows, n, model.hidden_size) if model.reads_states else 0, dtype=np.float32)
         self._columns = np.arange(cache.positions)
@@ -97,7 +110,9 @@ class LanguageModelBatch:
         self._binding = model.sessions["_wide" if wide else ""].binding()
         for name in model.inputs:
             self._binding.input(name, self.states if name == "hidden" else getattr(self, name))
-        self._binding.output("logits", self.logits)
+        self._binding.output("logits", self.scores.logits)
+        self._binding.output("top_logits", self.scores.values)
+        self._binding.output("top_ids", self.scores.ids)
         self._binding.output(model.gives, self.hidden)
         for (past, present), layer in zip(model.cache_names, cache.layers(start, stop)[model.tensors], strict=True):
             self._binding.input(past, layer)

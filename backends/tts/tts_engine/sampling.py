@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,10 @@ from numpy.typing import NDArray
 from tts_engine.request import Settings
 from tts_engine.speculative.drawing import draw
 
-# Rows with 1 <= top_k <= NARROW sort only that many candidates. The width is fixed, not the batch's largest top_k,
-# so that a row's arithmetic never depends on its company.
+# Rows with 1 <= top_k <= NARROW look only at so many candidates, which the graph has found. The width is fixed, not
+# the batch's largest top_k, so that a row's arithmetic never depends on its company.
 NARROW = 32
-FOLD = 8
+NEVER = np.float32(-1e30)
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -94,42 +95,95 @@ class Kept:
         return self.tokens[np.arange(len(self.tokens)), draw(self.probs, uniform)]
 
 
-def sample(logits: NDArray[np.float32], settings: SamplingBatch, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """A graph's logits at some positions. logits: float32 [..., V]; values float32 and ids int64 [..., K]: the K
+    largest and where they are, largest first, at least NARROW + 1 of them where V allows."""
+
+    logits: NDArray[np.float32]
+    values: NDArray[np.float32]
+    ids: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, logits: NDArray[np.float32]) -> Scores:
+        """Of logits [R, V] that no graph has sorted."""
+        ids = np.argsort(-logits, axis=1, kind="stable")[:, : NARROW + 1]
+        return cls(logits, np.take_along_axis(logits, ids, axis=1), ids)
+
+    @property
+    def vocabulary(self) -> int:
+        """V."""
+        return self.logits.shape[-1]
+
+    def __getitem__(self, index: Any) -> Scores:
+        return Scores(self.logits[index], self.values[index], self.ids[index])
+
+    def reshape(self, *shape: int) -> Scores:
+        """Positions in another shape; the same memory where it is contiguous."""
+        logits, values, ids = self.logits, self.values, self.ids
+        return Scores(logits.reshape(*shape, -1), values.reshape(*shape, -1), ids.reshape(*shape, -1))
+
+    def make_finite(self) -> NDArray[np.bool_]:
+        """Which rows [R] are numbers; the others become zeros, so that they disturb nobody. A state that is not finite
+        makes all its logits so, and the largest tell."""
+        finite = np.isfinite(self.values.sum(axis=1))
+        if not finite.all():
+            self.logits[~finite] = self.values[~finite] = 0
+        return finite
+
+    def exclude(self, token: int, rows: NDArray[np.bool_]) -> None:
+        """`token` may not be drawn in these rows, bool [R]."""
+        if not rows.any():
+            return
+        self.logits[rows, token] = NEVER
+        hit = (self.ids == token) & rows[:, None]
+        if hit.any():  # to the end of the list, behind all others
+            order = np.argsort(hit, axis=1, kind="stable")
+            self.values[hit] = NEVER
+            self.values[:] = np.take_along_axis(self.values, order, axis=1)
+            self.ids[:] = np.take_along_axis(self.ids, order, axis=1)
+
+
+def sample(scores: Scores, settings: SamplingBatch, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
     """Draw one token a row: temperature, then top-k, then top-p (nucleus) on what is left, then inverse CDF.
 
     Args:
-        logits: float32 [B, V], finite.
+        scores: B rows, finite.
         settings: B rows; temperature 0 takes the arg max, top_k 0 and top_p 1 keep everything.
         uniform: float64 [B] in [0, 1).
 
     Returns:
         int64 [B], indices into V.
     """
-    return keep(logits, settings).draw(uniform)
+    return keep(scores, settings).draw(uniform)
 
 
-def keep(logits: NDArray[np.float32], settings: SamplingBatch) -> Kept:
+def keep(scores: Scores, settings: SamplingBatch) -> Kept:
     """The distributions that `sample` draws from; arguments as there. A row's numbers do not depend on its company."""
     parts = settings.parts
     if len(parts) == 1 and parts[0].whole:
-        return _keep(logits, parts[0])
-    made = [(part.rows, _keep(logits[part.rows], part)) for part in parts]
+        return _keep(scores, parts[0])
+    made = [(part.rows, _keep(scores[part.rows], part)) for part in parts]
     width = max((kept.tokens.shape[1] for _, kept in made), default=1)
-    tokens = np.full((len(logits), width), logits.shape[1], dtype=np.int64)
-    probs = np.zeros((len(logits), width))
-    tokens[:, 0], probs[:, 0] = logits.argmax(axis=1), 1  # temperature 0; the others are overwritten
+    tokens = np.full((len(scores.ids), width), scores.vocabulary, dtype=np.int64)
+    probs = np.zeros((len(scores.ids), width))
+    tokens[:, 0], probs[:, 0] = scores.ids[:, 0], 1  # temperature 0; the others are overwritten
     for rows, kept in made:
-        tokens[rows] = logits.shape[1]
+        tokens[rows] = scores.vocabulary
         probs[rows] = 0
         tokens[rows, : kept.tokens.shape[1]] = kept.tokens
         probs[rows, : kept.tokens.shape[1]] = kept.probs
     return Kept(tokens, probs)
 
 
-def _keep(logits: NDArray[np.float32], part: _Part) -> Kept:
-    rows = np.arange(len(logits))[:, None]
-    candidates = largest(logits, min(part.width or logits.shape[1], logits.shape[1]))
-    values = logits[rows, candidates].astype(np.float64)
+def _keep(scores: Scores, part: _Part) -> Kept:
+    rows = np.arange(len(scores.ids))[:, None]
+    if part.width is None:
+        candidates = np.argsort(-scores.logits, axis=1, kind="stable")
+        values = scores.logits[rows, candidates].astype(np.float64)
+    else:
+        candidates = scores.ids[:, : part.width]
+        values = scores.values[:, : part.width].astype(np.float64)
     weights = np.exp((values - values[:, :1]) / part.temperature)
     weights *= np.arange(weights.shape[1]) < part.top_k
     # Cumulative sums run left to right, so zero weights on the right leave a row's bits alone.
@@ -139,32 +193,10 @@ def _keep(logits: NDArray[np.float32], part: _Part) -> Kept:
     count = kept.sum(axis=1)
     total = cumulative[rows, count[:, None] - 1]
     widest = int(count.max())
-    tokens = np.where(kept[:, :widest], candidates[:, :widest], logits.shape[1])
+    tokens = np.where(kept[:, :widest], candidates[:, :widest], scores.vocabulary)
     order = tokens.argsort(axis=1)
     probs = np.where(kept[:, :widest], weights[:, :widest], 0) / total
     return Kept(tokens[rows, order], probs[rows, order])
-
-
-def largest(logits: NDArray[np.float32], width: int) -> NDArray[np.intp]:
-    """Indices [B, width] of each row's largest logits, largest first."""
-    vocabulary = logits.shape[1]
-    if width == vocabulary:
-        return np.argsort(-logits, axis=1, kind="stable")
-    rows = np.arange(len(logits))[:, None]
-    candidates = None
-    columns = vocabulary // FOLD
-    if columns > 2 * width:
-        # Fold the row into columns of FOLD: the `width` largest logits lie in the `width` columns of largest maximum,
-        # so most of the row is never partitioned (halves the cost of sampling at V = 4097).
-        body = logits[:, : FOLD * columns].reshape(len(logits), FOLD, columns)
-        best = np.argpartition(body.max(axis=1), columns - width, axis=1)[:, -width:]
-        folded = (best[:, None, :] + columns * np.arange(FOLD)[:, None]).reshape(len(logits), -1)
-        rest = np.broadcast_to(np.arange(FOLD * columns, vocabulary), (len(logits), vocabulary - FOLD * columns))
-        candidates = np.concatenate([folded, rest], axis=1)
-        logits = logits[rows, candidates]
-    top = np.argpartition(logits, logits.shape[1] - width, axis=1)[:, -width:]
-    top = top[rows, np.argsort(-logits[rows, top], axis=1, kind="stable")]
-    return top if candidates is None else candidates[rows, top]
 
 
 def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:

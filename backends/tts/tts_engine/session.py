@@ -62,18 +62,19 @@ class Session:
         except Exception as error:
             raise VoiceError(f"ONNX Runtime cannot load {path}: {error}") from error
         self.input_shapes = {value.name: list(value.shape) for value in self._session.get_inputs()}
-        self.output_names = [value.name for value in self._session.get_outputs()]
-        missing = (set(inputs) - set(self.input_shapes)) | (set(outputs) - set(self.output_names))
+        self.output_shapes = {value.name: list(value.shape) for value in self._session.get_outputs()}
+        missing = (set(inputs) - set(self.input_shapes)) | (set(outputs) - set(self.output_shapes))
         if missing:
             raise VoiceError(f"graph {path} lacks {', '.join(sorted(missing))}; run the export again")
         self.seconds = 0.0
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run once on fresh output arrays."""
+    def run(self, feeds: Mapping[str, Array], outputs: Collection[str] = ()) -> dict[str, Array]:
+        """Run once on fresh output arrays: all of them, or those named."""
+        names = list(outputs or self.output_shapes)
         started = time.perf_counter()
         try:
             with BUSY:
-                return dict(zip(self.output_names, self._session.run(None, dict(feeds)), strict=True))
+                return dict(zip(names, self._session.run(names, dict(feeds)), strict=True))
         finally:
             self.seconds += time.perf_counter() - started
 

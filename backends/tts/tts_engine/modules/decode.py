@@ -12,6 +12,7 @@ from tts_engine.language_model import LanguageModel
 from tts_engine.modules.sampler import Sampler
 from tts_engine.modules.speculation import Speculation
 from tts_engine.proposers.proposer import Proposer
+from tts_engine.sampling import Scores
 from tts_engine.voice import Voice
 
 
@@ -46,10 +47,10 @@ class Decode:
     def _plain(self, items: list[Item], speculating: bool = False) -> None:
         start = items[0].slot
         tokens = np.array([[item.last_token] for item in items], dtype=np.int64)
-        logits, hidden = self.forward(start, tokens)
+        scores, hidden = self.forward(start, tokens)
         for item in items:
             item.decode_steps += 1
-        drawn = self._sampler.draw(items, logits[:, 0])
+        drawn = self._sampler.draw(items, scores[:, 0])
         if speculating:
             self.speculation.stepped(items, hidden, drawn.tokens)
         self._model.cache.lengths[start : start + len(items)] += 1
@@ -61,8 +62,8 @@ class Decode:
         tokens: NDArray[np.int64],
         depths: NDArray[np.int64] | None = None,
         visible: NDArray[np.bool_] | None = None,
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Logits after each of n new tokens a slot; keys and values are written behind the slots' lengths.
+    ) -> tuple[Scores, NDArray[np.float32]]:
+        """Scores after each of n new tokens a slot; keys and values are written behind the slots' lengths.
 
         Args:
             start: first slot; B neighbouring slots are read.
@@ -73,7 +74,7 @@ class Decode:
                 default a chain.
 
         Returns:
-            logits float32 [B, n, V], hidden float32 [B, n, H]: overwritten by the next call.
+            scores of [B, n] positions, hidden float32 [B, n, H]: overwritten by the next call.
         """
         rows, n = tokens.shape
         cache = self._model.cache
@@ -85,4 +86,4 @@ class Decode:
         batch.see_context(np.tri(n, dtype=bool) if visible is None else visible)
         batch.logit_idx[:] = np.arange(n)
         batch.run()
-        return batch.logits, batch.hidden
+        return batch.scores, batch.hidden

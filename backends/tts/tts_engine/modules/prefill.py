@@ -11,6 +11,7 @@ from tts_engine.language_model import MASKED, LanguageModel
 from tts_engine.modules.sampler import Sampler
 from tts_engine.modules.speculation import Speculation
 from tts_engine.pool import Pool
+from tts_engine.sampling import Scores
 
 
 class Prefill:
@@ -27,18 +28,18 @@ class Prefill:
         started = time.perf_counter()
         start = self._pool.add_slots(items)
         try:
-            logits = self._forward(items, start)
+            scores = self._forward(items, start)
             for item in items:
                 item.prefill_seconds += time.perf_counter() - started
                 item.stage = Stage.DECODE
-            self._sampler.take(items, self._sampler.draw(items, logits))
+            self._sampler.take(items, self._sampler.draw(items, scores))
         except Exception:
             for item in reversed(items):  # as they were, so that each can be tried alone
                 self._pool.drop_slot(item, scrub=True)
                 item.stage = Stage.PREFILL
             raise
 
-    def _forward(self, items: list[Item], start: int) -> np.ndarray:
+    def _forward(self, items: list[Item], start: int) -> Scores:
         prompts = [item.prompt for item in items if item.prompt is not None]
         lengths = np.array([len(prompt) for prompt in prompts])
         n = int(lengths.max())
@@ -58,4 +59,4 @@ class Prefill:
         batch.lengths[:] = lengths
         if drafting:
             self._speculation.prefilled(items, start, batch.tokens, batch.hidden)
-        return batch.logits[:, -1]
+        return batch.scores[:, -1]

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from tts_engine.item import EOS, Item, Stage
 from tts_engine.pool import Pool
-from tts_engine.sampling import Kept, SamplingBatch, keep, sample, uniforms
+from tts_engine.sampling import Kept, SamplingBatch, Scores, keep, sample, uniforms
 
-NEVER = np.float32(-1e30)
 NON_FINITE = "the language model gave non-finite logits for this request"
 
 
@@ -40,16 +39,13 @@ class Sampler:
             self._settings[rows] = SamplingBatch.from_settings([item.settings for item in items for _ in range(rows)])
         return self._settings[rows]
 
-    def draw(self, items: list[Item], logits: NDArray[np.float32]) -> Drawn:
-        """logits: float32 [B, V], one row an item, overwritten where a sentence may not end yet."""
+    def draw(self, items: list[Item], scores: Scores) -> Drawn:
+        """scores: [B] rows, one an item, overwritten where a sentence may not end yet or a number is none."""
         settings = self.settings(items)
-        finite = np.isfinite(logits.sum(axis=1))
-        if not finite.all():
-            logits = np.where(finite[:, None], logits, np.float32(0))
-        young = [row for row, item in enumerate(items) if item.sentence_frames < item.min_sentence_frames]
-        if young:
-            logits[young, EOS] = NEVER
-        return Drawn(sample(logits, settings, uniforms(settings.keys, counters(items))), finite)
+        finite = scores.make_finite()
+        young = np.array([item.sentence_frames < item.min_sentence_frames for item in items])
+        scores.exclude(EOS, young)
+        return Drawn(sample(scores, settings, uniforms(settings.keys, counters(items))), finite)
 
     def take(self, items: list[Item], drawn: Drawn) -> None:
         """Hand the tokens over; sentences that end give their key-value slot back."""
@@ -57,20 +53,18 @@ class Sampler:
             item.take(token)
         self.end(items, drawn.finite)
 
-    def keep(self, items: list[Item], logits: NDArray[np.float32], depths: NDArray[np.int64]) -> tuple[Kept, NDArray]:
+    def keep(self, items: list[Item], scores: Scores, depths: NDArray[np.int64]) -> tuple[Kept, NDArray]:
         """What may be drawn at every node, and which items have finite logits, bool [B].
 
-        logits: float32 [B, 1 + n, V], overwritten where a sentence may not end yet. depths: int64 [1 + n] or
-        [B, 1 + n], how many tokens further than the next one each node's is.
+        scores: [B, 1 + n] rows, overwritten as by `draw`. depths: int64 [1 + n] or [B, 1 + n], how many tokens further
+        than the next one each node's is.
         """
-        finite = np.isfinite(logits.sum(axis=(1, 2)))
-        if not finite.all():
-            logits = np.where(finite[:, None, None], logits, np.float32(0))
+        rows = scores.ids.shape[1]
+        flat = scores.reshape(len(items) * rows)
+        finite = flat.make_finite().reshape(len(items), rows).all(axis=1)
         missing = np.array([[item.min_sentence_frames - item.sentence_frames] for item in items])
-        if (missing > 0).any():
-            logits[..., EOS][np.broadcast_to(depths < missing, logits.shape[:2])] = NEVER
-        rows = logits.shape[1]
-        return keep(logits.reshape(len(items) * rows, -1), self.settings(items, rows)), finite
+        flat.exclude(EOS, np.broadcast_to(depths < missing, (len(items), rows)).reshape(-1))
+        return keep(flat, self.settings(items, rows)), finite
 
     def end(self, items: list[Item], finite: NDArray[np.bool_]) -> None:
         """Finish the items without finite logits, and free the slots of sentences that have ended."""

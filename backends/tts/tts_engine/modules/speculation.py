@@ -20,13 +20,13 @@ from tts_engine.modules.sampler import Sampler, counters
 from tts_engine.prompt import CHANNELS
 from tts_engine.proposers.proposer import Proposal, Proposer
 from tts_engine.request import Settings
-from tts_engine.sampling import Kept, SamplingBatch, uniforms
+from tts_engine.sampling import Kept, SamplingBatch, Scores, uniforms
 from tts_engine.speculative import RULES, Accepted, Groups, Tree, check_pair
 from tts_engine.speculative.depth import NODES, Depth
 from tts_engine.speculative.verification import verify
 from tts_engine.voice import Voice
 
-Forward = Callable[..., tuple[NDArray[np.float32], NDArray[np.float32]]]  # Decode.forward
+Forward = Callable[..., tuple[Scores, NDArray[np.float32]]]  # Decode.forward
 BATCHES = (1, 4, 16, 32)  # of the cost table
 CONTEXT = 120  # positions before the measured ones
 REST = 16  # plain steps after drafting was found not to pay, before the question is asked again
@@ -173,9 +173,9 @@ class Speculation:
             proposals[name] = rows, proposal
         drafted = time.perf_counter()
         tree = Tree.of(parents[0].copy() if len(proposals) == 1 else parents)
-        logits, hidden = self._forward(start, tokens, tree.depths, tree.visible)
+        scores, hidden = self._forward(start, tokens, tree.depths, tree.visible)
         verified = time.perf_counter()
-        kept, finite = self._sampler.keep(items, logits, tree.depths)
+        kept, finite = self._sampler.keep(items, scores, tree.depths)
         places = np.full((len(items), 1 + tree.depth), -1, dtype=np.int64)
         places[:, 0] = 0
         drawn = np.full((len(items), 1 + tree.depth), -1, dtype=np.int64)

@@ -108,7 +108,7 @@ class Vocoder:
 
     def _rows(self, voice: Voice, name: str) -> np.ndarray:
         shape = self.session.input_shapes[name][1:]
-        if not all(isinstance(size, int) for size in shape) or "next_" + name not in self.session.output_names:
+        if not all(isinstance(size, int) for size in shape) or "next_" + name not in self.session.output_shapes:
             raise VoiceError(
                 f"vocoder state {name} of voice {voice.name} needs a fixed shape and an output next_{name}"
             )

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from tts_engine.item import EOS, Item
 from tts_engine.kv_cache import KVCache
 from tts_engine.prompt import CHANNELS
-from tts_engine.sampling import Kept, SamplingBatch, keep, uniforms
+from tts_engine.sampling import Kept, SamplingBatch, Scores, keep, uniforms
 
 DRAFT_STREAM = 101  # of random numbers, apart from those that acceptance rules use
-NEVER = np.float32(-1e30)
 
 
 class History:
@@ -52,22 +51,22 @@ def draw_chain(
     items: list[Item],
     nodes: int,
     settings: SamplingBatch,
-    step: Callable[[int, NDArray[np.int64] | None], NDArray[np.float32]],
+    step: Callable[[int, NDArray[np.int64] | None], Scores],
 ) -> tuple[NDArray[np.int64], Kept]:
-    """Draw `nodes` tokens a row, each from `step(depth, the token before)` → logits float32 [B, V], with the item's
-    own settings; tokens int64 [B, nodes], and the distributions in the order of tokens.reshape(-1)."""
+    """Draw `nodes` tokens a row, each from `step(depth, the token before)` → scores of B rows, with the item's own
+    settings; tokens int64 [B, nodes], and the distributions in the order of tokens.reshape(-1)."""
     counters = np.array([(item.sentence_index << 32) + item.sentence_frames for item in items], dtype=np.uint64)
     missing = np.array([item.min_sentence_frames - item.sentence_frames for item in items])
     tokens = np.empty((len(items), nodes), dtype=np.int64)
     made: list[Kept] = []
     for depth in range(nodes):
-        logits = step(depth, tokens[:, depth - 1] if depth else None)
-        logits[depth < missing, EOS] = NEVER
-        made.append(keep(logits, settings))
+        scores = step(depth, tokens[:, depth - 1] if depth else None)
+        scores.exclude(EOS, depth < missing)
+        made.append(keep(scores, settings))
         uniform = uniforms(settings.keys, counters + np.uint64(depth), DRAFT_STREAM)
         tokens[:, depth] = made[-1].draw(uniform)
     width = max(kept.tokens.shape[1] for kept in made)
-    ids = np.full((len(items), nodes, width), logits.shape[1], dtype=np.int64)
+    ids = np.full((len(items), nodes, width), scores.vocabulary, dtype=np.int64)
     probs = np.zeros(ids.shape)
     for depth, kept in enumerate(made):
         ids[:, depth, : kept.tokens.shape[1]] = kept.tokens

@@ -11,7 +11,7 @@ from tts_engine.kv_cache import KVCache
 from tts_engine.language_model import LanguageModel
 from tts_engine.proposers.chain import History, draw_chain
 from tts_engine.proposers.proposer import Proposal
-from tts_engine.sampling import SamplingBatch
+from tts_engine.sampling import SamplingBatch, Scores
 from tts_engine.voice import Voice
 
 LOOK_AHEAD = 5
@@ -55,15 +55,15 @@ class DraftModel:
         self._done[rows] = ends + nodes
         following = self._model.batch(start, start + count, 1, 1)
 
-        def step(depth: int, token: NDArray[np.int64] | None) -> NDArray[np.float32]:
+        def step(depth: int, token: NDArray[np.int64] | None) -> Scores:
             if token is None:
-                return batch.logits[ours, 0]
+                return batch.scores[ours, 0]
             following.write_idx[:] = lengths + depth
             following.position_ids[:, 0] = following.write_idx
             following.tokens[ours, 0, 0] = self._offset + token
             following.see_context(np.ones((1, 1), dtype=bool))
             following.run()
-            return following.logits[ours, 0]
+            return following.scores[ours, 0]
 
         tokens, kept = draw_chain(items, nodes, settings, step)
         return Proposal(tokens, np.arange(-1, nodes - 1), kept)

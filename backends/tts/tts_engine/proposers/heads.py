@@ -11,7 +11,7 @@ from tts_engine.config import EngineConfig
 from tts_engine.item import Item
 from tts_engine.prompt import CHANNELS
 from tts_engine.proposers.proposer import Proposal
-from tts_engine.sampling import SamplingBatch, largest
+from tts_engine.sampling import SamplingBatch
 from tts_engine.session import Session
 from tts_engine.speculative import Tree
 from tts_engine.voice import Voice
@@ -27,7 +27,7 @@ class DraftHeads:
         entry = voice.drafts[self.name]
         self._reads = bool(entry["reads_next_token"])
         inputs = ["hidden", "tokens"] if self._reads else ["hidden"]
-        self.sessions = {"heads": Session(entry["files"]["heads"], replace(config, threads=1), inputs, ["logits"])}
+        self.sessions = {"heads": Session(entry["files"]["heads"], replace(config, threads=1), inputs, ["top_ids"])}
         self._parents = np.array(entry["parents"], dtype=np.int64)
         self._ranks = np.array(entry["ranks"], dtype=np.int64)
         self._levels = Tree.of(self._parents).depths[1:] - 1  # 0: the first head's
@@ -47,12 +47,8 @@ class DraftHeads:
         if self._reads:
             feeds["tokens"] = np.zeros((len(items), 1, CHANNELS), dtype=np.int64)
             feeds["tokens"][:, 0, 0] = [self._offset + item.last_token for item in items]
-        logits = self.sessions["heads"].run(feeds)["logits"][:, 0]
-        levels, ranks = self._levels[:nodes], self._ranks[:nodes]
-        used, width = int(levels.max()) + 1, int(ranks.max()) + 1
-        flat = np.ascontiguousarray(logits[:, :used]).reshape(len(items) * used, -1)
-        candidates = largest(flat, width).reshape(len(items), used, width)
-        return Proposal(candidates[:, levels, ranks], self._parents[:nodes])
+        candidates = self.sessions["heads"].run(feeds, ["top_ids"])["top_ids"][:, 0]
+        return Proposal(candidates[:, self._levels[:nodes], self._ranks[:nodes]], self._parents[:nodes])
 
     def stepped(
         self, items: list[Item], places: NDArray[np.int64], hidden: NDArray[np.float32], tokens: NDArray[np.int64]

@@ -11,7 +11,7 @@ from tts_engine.kv_cache import KVCache
 from tts_engine.language_model import LanguageModel
 from tts_engine.proposers.chain import History, draw_chain
 from tts_engine.proposers.proposer import Proposal
-from tts_engine.sampling import SamplingBatch
+from tts_engine.sampling import SamplingBatch, Scores
 from tts_engine.voice import Voice
 
 
@@ -54,7 +54,7 @@ class MTP:
         ends = self._modules[0].cache.lengths[[item.slot for item in items]]  # where the committed token will stand
         self._history.add(items, ends, self._offset + np.array([item.last_token for item in items]))
 
-        def step(depth: int, token: NDArray[np.int64] | None) -> NDArray[np.float32]:
+        def step(depth: int, token: NDArray[np.int64] | None) -> Scores:
             if token is not None:
                 self._history.add(items, ends + depth, self._offset + token)
             return self._run(depth, items, start, count, ends)
@@ -62,10 +62,8 @@ class MTP:
         tokens, kept = draw_chain(items, nodes, settings, step)
         return Proposal(tokens, np.arange(-1, nodes - 1), kept)
 
-    def _run(
-        self, depth: int, items: list[Item], start: int, count: int, ends: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
-        """Module depth + 1 over all it has not read, up to position ends - 1; logits [B, V] there."""
+    def _run(self, depth: int, items: list[Item], start: int, count: int, ends: NDArray[np.int64]) -> Scores:
+        """Module depth + 1 over all it has not read, up to position ends - 1; the scores there, B rows."""
         model = self._modules[depth]
         rows, ours = np.array([item.row for item in items]), [item.slot - start for item in items]
         lengths = model.cache.lengths[start : start + count]
@@ -82,7 +80,7 @@ class MTP:
         if depth + 1 < self.most:
             self._states[depth + 1, rows[:, None], places] = batch.hidden[ours]
         self._done[depth, rows] = ends - depth  # the last `depth` positions read tokens that were guesses
-        return batch.logits[ours, 0]
+        return batch.scores[ours, 0]
 
     def stepped(
         self, items: list[Item], places: NDArray[np.int64], hidden: NDArray[np.float32], tokens: NDArray[np.int64]
