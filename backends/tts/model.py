@@ -14,49 +14,17 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 import wire
 from metrics import Metrics
+from stream import Stream
+from watch import Watch
 
 from tts_engine.chunk import AudioChunk
-from tts_engine.engine import Handle
 from tts_engine.errors import InvalidRequest, RequestError
 from tts_engine.request import SamplingParams, SpeechRequest
 from tts_engine.twin import ENGINES
 from tts_engine.voice import Voice
 
 logger = logging.getLogger(__name__)
-FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 WARM_UP = "The quick brown fox jumps over the lazy dog."
-
-
-class Stream:
-    """One open request: its sender, what it asked for, its deadline."""
-
-    def __init__(self, request: Any, sample_rate: int) -> None:
-        self.sender = request.get_response_sender()
-        self.wanted = set(request.requested_output_names())
-        self.sample_rate = sample_rate
-        microseconds = request.timeout()
-        self.deadline = time.monotonic() + microseconds / 1e6 if microseconds else float("inf")
-        self.expired = False
-        self.handle: Handle | None = None
-        self.samples = 0  # sent so far
-        self.first = self.last = 0.0  # time.monotonic() of the first and the latest chunk with sound
-
-    def refuse(self, message: str, code: int) -> None:
-        self.sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError(message, code)), flags=FINAL)
-
-    def send(self, chunk: AudioChunk) -> None:
-        """FINAL rides on the last chunk: an empty one more would reach clients as a junk response."""
-        flags = FINAL if chunk.final else 0
-        if chunk.finish_reason == "error":
-            self.refuse(chunk.error or "synthesis failed", pb_utils.TritonError.INTERNAL)
-        elif self.expired and chunk.final:
-            self.refuse("the request's timeout passed before its audio was done", pb_utils.TritonError.UNAVAILABLE)
-        elif chunk.finish_reason == "cancelled":
-            self.sender.send(flags=FINAL)
-        else:
-            tensors = wire.outputs(chunk, self.sample_rate, self.wanted)
-            response = pb_utils.InferenceResponse([pb_utils.Tensor(name, array) for name, array in tensors.items()])
-            self.sender.send(response, flags=flags)
 
 
 class TritonPythonModel:
@@ -80,8 +48,7 @@ class TritonPythonModel:
         parameters = json.loads(args["model_config"]).get("parameters", {})
         config = wire.engine_config(parameters)
         voice = Voice.load(Path(args["model_repository"]) / args["model_version"])
-        self._engine = ENGINES[config.serving](voice, config, poll=self._poll)
-        self._streams: set[Stream] = set()
+        self._engine = ENGINES[config.serving](voice, config)
         self._metrics = Metrics(args["model_name"])
         self._reporting = threading.Lock()
         self._held = (-1, -1)
@@ -89,6 +56,7 @@ class TritonPythonModel:
             pass
         self._report()
         self._engine.start()
+        self._watch = Watch(self._report)
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
@@ -96,14 +64,15 @@ class TritonPythonModel:
             try:
                 tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
                 speech = wire.speech_request(tensors, request.parameters())
-                self._streams.add(stream)
+                self._watch.add(stream)
                 stream.handle = self._engine.submit(speech, partial(self._send, stream))
             except Exception as error:  # whatever it is, it is this request's only
-                self._streams.discard(stream)
+                self._watch.remove(stream)
                 self._refuse(stream, error)
 
     def finalize(self) -> None:
         """Called once every stream has ended, or when the server gives up waiting: what is left is cancelled."""
+        self._watch.stop()
         self._engine.stop()
 
     def _refuse(self, stream: Stream, error: Exception) -> None:
@@ -124,7 +93,7 @@ class TritonPythonModel:
             stream.send(chunk)
         finally:
             if chunk.final:
-                self._streams.discard(stream)
+                self._watch.remove(stream)
         if chunk.index == 0 and chunk.timings and chunk.timings.first_chunk_ms is not None:
             self._metrics.first_chunk(chunk.timings.first_chunk_ms / 1e3)
         if len(chunk.pcm):
@@ -140,17 +109,6 @@ class TritonPythonModel:
                 self._metrics.audio(chunk.timings.audio_s)
                 self._metrics.speculation(chunk.timings)
             self._report()
-
-    def _poll(self) -> None:
-        """Once an engine step: clients that left, deadlines that passed."""
-        self._report()
-        now = time.monotonic()
-        for stream in list(self._streams):
-            if stream.handle is None:
-                continue
-            stream.expired = stream.expired or now > stream.deadline
-            if stream.expired or stream.sender.is_cancelled():
-                stream.handle.cancel()
 
     def _report(self) -> None:
         """Tell /metrics what is held, where that has changed; under a lock, so that the last to tell is right."""

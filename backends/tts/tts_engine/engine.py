@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -64,14 +64,9 @@ class Engine:
         voice: Voice,
         config: EngineConfig | None = None,
         text: TextPipeline | None = None,
-        poll: Callable[[], None] | None = None,
     ) -> None:
-        """Load the voice's graphs; VoiceError says what is wrong with one. `text` replaces the text frontend.
-
-        `poll` is called once a step, in the loop's thread: the place to ask whether clients are still there.
-        """
+        """Load the voice's graphs; VoiceError says what is wrong with one. `text` replaces the text frontend."""
         self.voice = voice
-        self._poll = poll
         self.config = config or EngineConfig()
         self.text = text or TextFrontend(list(voice.vocabulary.phonemes), voice.files["wordpiece"])
         layers = voice.layers + draft_layers(voice)
@@ -252,8 +247,6 @@ class Engine:
         return len(arrived)
 
     def _dismiss(self) -> None:
-        if self._poll is not None:
-            self._poll()
         for item in [item for item in self.pool.items if item.cancelled or self._stopping]:
             self.pool.finish(item, "cancelled")
 

@@ -1,0 +1,52 @@
+"""Looks after open streams from a thread of its own: clients that left, deadlines that passed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from stream import Stream
+
+ROUND_SECONDS = 0.001  # between two looks at a stream; an engine step is one to five
+SHARE = 0.2  # of this thread's time at most: asking Triton costs some 0.1 ms a stream, too much between two steps
+
+
+class Watch:
+    """Runs from the start. `after_round` is called in its thread after every look at all streams."""
+
+    def __init__(self, after_round: Callable[[], None]) -> None:
+        self._after_round = after_round
+        self._streams: set[Stream] = set()
+        self._changed = threading.Condition()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="tts-watch", daemon=True)
+        self._thread.start()
+
+    def add(self, stream: Stream) -> None:
+        with self._changed:
+            self._streams.add(stream)
+            self._changed.notify()
+
+    def remove(self, stream: Stream) -> None:
+        with self._changed:
+            self._streams.discard(stream)
+
+    def stop(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._streams or self._ended)
+                if self._ended:
+                    return
+                streams = list(self._streams)
+            began = time.monotonic()
+            for stream in streams:
+                stream.look()
+            self._after_round()
+            time.sleep(max(ROUND_SECONDS, (time.monotonic() - began) / SHARE))
