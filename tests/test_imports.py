@@ -25,12 +25,6 @@ ROOTS = {
     "loadtest": "loadtest",
 }
 BACKEND = ("model", "stream", "watch", "wire", "metrics")  # in backends/tts, where Triton puts them on the path
-    "model",
-    "stream",
-    "watch",
-    "wire",
-    "metrics",
-)  # beside tts_engine in backends/tts, where Triton puts them on the path
 
 # What of ours a part may import besides itself.
 DATA = tuple(
