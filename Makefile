@@ -47,7 +47,7 @@ train: $(TEACHER) ## Train the voice: corpus, codec, language model, prosody (ho
 	$(PY) -m training.lm
 	$(PY) -m training.prosody
 	$(PY) -m training.own_speech --count 14000 --out data/lm/own.npz
-	$(PY) -m training.draft_model
+	$(PY) -m training.draft_model --speech data/lm/own.npz
 	$(PY) -m training.draft --kind heads --heads 6 --speech data/lm/own.npz --noise 0
 	$(PY) -m training.draft --kind mtp --modules 2 --speech data/lm/own.npz --noise 0
 	$(PY) -m training.calibrate --draft checkpoints/rms/heads-6 --speech data/lm/own.npz

@@ -1,6 +1,6 @@
 """Train a draft model: some layers of the speech LM, started from it and taught to say what it says (PCG, SSD).
 
-    python -m training.draft_model                                # checkpoints/rms/draft-2; resumes from data/draft-2
+    python -m training.draft_model --speech data/lm/own.npz       # checkpoints/rms/draft-2; resumes from data/draft-2
     python -m training.draft_model --layers 0 2 5 --steps 3000
 
 It learns, on speech that the LM spoke itself (training.own_speech), the LM's distribution at the voice's temperature:
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--corpus", type=Path, default=Path("data/corpus"))
     parser.add_argument("--codec", type=Path, default=Path("checkpoints/rms/codec"))
     parser.add_argument("--codes", type=Path, default=Path("data/lm"), help="cache of the corpus's codes")
-    parser.add_argument("--speech", type=Path, default=Path("data/lm/own.npz"), help="what the LM spoke")
+    parser.add_argument("--speech", type=Path, help="codes that the LM spoke (training.own_speech) for the teacher's")
     parser.add_argument("--work", type=Path, help="checkpoint to resume from, curve (default: data/draft-COUNT)")
     parser.add_argument("--out", type=Path, help="default: draft-COUNT beside the LM")
     parser.add_argument("--steps", type=int, default=1500)

@@ -2,6 +2,7 @@
 
     python -m training.lm --minutes 90                    # resumes from data/lm/last.pt when it is there
     python -m training.lm --device cuda --budget 32000 --steps 20000
+    python -m training.lm --size paper --device cuda …    # 12 layers of 1024; training.paper_size does all of it
 
 Three things make it learn in minutes what plain next-token training takes hours for: short utterances come
 first; one attention head is told where in the prompt the teacher was (its word times), so alignment need
@@ -15,6 +16,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +32,17 @@ from training.models.llama import SpeechLM, SpeechLMConfig
 from training.progress import LossCurve, load_checkpoint, save_checkpoint
 from tts_engine.prompt import Vocabulary
 
+# The served voice's is what two cores decode in real time many times over; the papers' is VADUSA's and PCG's.
+SIZES: dict[str, dict[str, Any]] = {
+    "demo": {},
+    "paper": {
+        "hidden_size": 1024,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "intermediate_size": 4096,
+    },
+}
 POINTER_WIDTH = 1.2  # phonemes
 
 
@@ -124,6 +137,7 @@ def main() -> None:
     parser.add_argument("--codec", type=Path, default=Path("checkpoints/rms/codec"))
     parser.add_argument("--work", type=Path, default=Path("data/lm"), help="checkpoint to resume from, codes, curve")
     parser.add_argument("--out", type=Path, default=Path("checkpoints/rms/lm"))
+    parser.add_argument("--size", choices=tuple(SIZES), default="demo", help="demo: 12.7 M parameters; paper: 210 M")
     parser.add_argument("--steps", type=int, default=3800)
     parser.add_argument("--minutes", type=float, default=0, help="end the schedule by this time instead of by steps")
     parser.add_argument("--budget", type=int, default=3000, help="positions a batch")
@@ -143,7 +157,8 @@ def main() -> None:
     codes = encode_corpus(codec, corpus, args.work)
     held = examples(corpus[:HELD_OUT], codes[:HELD_OUT], vocabulary)
     buckets = Buckets(examples(corpus[HELD_OUT:], codes[HELD_OUT:], vocabulary), args.budget)
-    config = SpeechLMConfig(vocab_size=vocabulary.size, logit_offset=vocabulary.logit_offset)
+    size = SIZES[args.size]
+    config = SpeechLMConfig(vocab_size=vocabulary.size, logit_offset=vocabulary.logit_offset, **size)
     model = SpeechLM(config)
     for module in (model.model.embed_tokens, model.lm_head):
         factors = GridFactors(vocabulary, codec.config.levels, config.hidden_size)

@@ -210,8 +210,9 @@ def main() -> None:
     parser.add_argument("--voice", type=Path, default=Path("model_repository/tts/1"), help="served voice directory")
     parser.add_argument("--rounds", type=int, default=2, help="turns with and without speculation a row")
     parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--provider", choices=("cpu", "cuda"), default="cpu", help="where graphs run")
     args = parser.parse_args()
-    engine = Engine(Voice.load(args.voice), EngineConfig(capacity=max(LEVELS)))
+    engine = Engine(Voice.load(args.voice), EngineConfig(capacity=max(LEVELS), provider=args.provider))
     chosen = pairs(engine, args.quick)
     if len(chosen) == 1:
         parser.error(f"the voice in {args.voice} has no drafts ({', '.join(PROPOSERS)}); train and export some")

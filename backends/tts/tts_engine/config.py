@@ -17,7 +17,8 @@ class EngineConfig:
     serving: "pooled", or "batched" for the twin of `tts_engine.twin`; batch_window_ms: how long its first request waits
     for company. max_lead_seconds: audio sent ahead of its listener at most, so that a reader that does not read costs
     no more memory than that; 0: no bound. max_first_chunk_ms: a request whose projected first chunk comes later is
-    refused at once; 0: none is.
+    refused at once; 0: none is. provider: where graphs run, "cpu", or "cuda" with onnxruntime-gpu in
+    onnxruntime's place.
     """
 
     capacity: int = 32
@@ -29,6 +30,7 @@ class EngineConfig:
     batch_window_ms: float = 10.0
     max_lead_seconds: float = 60.0
     max_first_chunk_ms: float = 0.0
+    provider: str = "cpu"
 
     def __post_init__(self) -> None:
         if not 1 <= self.capacity <= 1024:
@@ -43,6 +45,8 @@ class EngineConfig:
             raise ValueError(f'engine setting serving must be "pooled" or "batched", not {self.serving!r}')
         if not 0 <= self.batch_window_ms <= 1000:
             raise ValueError(f"engine setting batch_window_ms must be between 0 and 1000, not {self.batch_window_ms}")
+        if self.provider not in ("cpu", "cuda"):
+            raise ValueError(f'engine setting provider must be "cpu" or "cuda", not {self.provider!r}')
         for name in ("max_lead_seconds", "max_first_chunk_ms"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"engine setting {name} must be 0 (no bound) or more, not {getattr(self, name)}")

@@ -1,4 +1,4 @@
-"""One exported graph on ONNX Runtime (CPU): named arrays in, named arrays out, time counted."""
+"""One exported graph on ONNX Runtime: named arrays in, named arrays out, time counted."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ class Busy:
 
 
 BUSY = Busy()
+PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}
 
 
 class Session:
@@ -56,9 +57,14 @@ class Session:
         options.intra_op_num_threads = config.threads
         options.add_session_config_entry("session.intra_op.allow_spinning", str(int(config.spin)))
         options.inter_op_num_threads = 1
+        providers = PROVIDERS[config.provider]
+        if providers[0] not in onnxruntime.get_available_providers():
+            raise VoiceError(
+                f"this onnxruntime cannot run graphs on {config.provider}; install onnxruntime-gpu in its place"
+            )
         options.log_severity_level = 4  # errors come back as exceptions; the log would say them twice
         try:
-            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=providers)
         except Exception as error:
             raise VoiceError(f"ONNX Runtime cannot load {path}: {error}") from error
         self.input_shapes = {value.name: list(value.shape) for value in self._session.get_inputs()}
