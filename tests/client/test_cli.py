@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +79,8 @@ def test_ctrl_c_leaves_a_valid_file(client: TTSClient, tmp_path: Path) -> None:
     """However busy the machine, the stream cannot be over: the server sends nobody 60 s of speech within 40."""
     path = tmp_path / "out.wav"
     command = [*COMMAND, TEXT * 100, "--url", client.url, "--seed", "2", "--max-seconds", "60"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # ignored where the tests run in the background
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=listen) as process:
         while not path.exists() or path.stat().st_size < 10_000:
             assert process.poll() is None
             time.sleep(0.01)
