@@ -69,13 +69,16 @@ class _Part:
         self.top_p = batch.top_p[rows, None]
 
 
-def uniforms(keys: NDArray[np.uint64], counters: NDArray[np.uint64], stream: int = 0) -> NDArray[np.float64]:
+def uniforms(
+    keys: NDArray[np.uint64], counters: NDArray[np.uint64], streams: int | NDArray[np.uint64] = 0
+) -> NDArray[np.float64]:
     """Counter-based random numbers in [0, 1): the same (key, counter, stream) gives the same number, in any company.
 
     Two rounds of the SplitMix64 finaliser (Steele, Lea, Flood 2014) over key and counter. Shapes as they broadcast.
     """
-    if stream:
-        keys = _mix(keys + np.array([stream], dtype=np.uint64) * _MIX_1)
+    if np.any(streams):
+        which = np.asarray(streams, dtype=np.uint64)
+        keys = np.where(which == 0, keys, _mix(keys + which * _MIX_1))
     bits = _mix(keys ^ _mix(counters * _GOLDEN + _GOLDEN))
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 

@@ -232,7 +232,8 @@ class Speculation:
         depth = Tree.of(proposal.parents).depth
         keys = self._sampler.settings(items).keys[rows]
         places = counters(mine)[:, None] + np.arange(1 + depth, dtype=np.uint64)
-        numbers = np.stack([uniforms(keys[:, None], places, stream) for stream in range(needs.uniforms)], axis=2)
+        streams = np.arange(needs.uniforms, dtype=np.uint64)
+        numbers = uniforms(keys[:, None, None], places[:, :, None], streams)
         groups = self._groups.get(mine[0].settings.theta or self._default_theta) if rule == "group" else None
         return verify(
             rule, proposal.tokens[picked], proposal.parents, proposed, target, numbers, _rule_settings(mine), groups

@@ -78,8 +78,9 @@ class Groups:
         counts = self.counts[real]
         owner = groups[np.repeat(starts[real] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())]
         member = np.repeat(np.arange(len(real)), counts)
-        order = np.argsort(owner, kind="stable")  # ascending groups, within them ascending members
-        owner, member = owner[order], member[order]
+        width = max(1, len(real))
+        # Ascending groups, within them ascending members: one number each, as sorting is faster than finding an order.
+        owner, member = np.divmod(np.sort(owner * width + member), width)
         begins = np.flatnonzero(np.diff(owner, prepend=-1))
         beyond = np.arange(len(real), len(tokens))
         starts = np.concatenate([begins, len(member) + np.arange(len(beyond) + 1)])
