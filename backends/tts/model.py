@@ -17,13 +17,14 @@ from metrics import Metrics
 from stream import Stream
 from watch import Watch
 
-from tts_engine.chunk import AudioChunk
+from tts_engine.chunk import AudioChunk, Timings
 from tts_engine.errors import InvalidRequest, RequestError
 from tts_engine.request import SamplingParams, SpeechRequest
 from tts_engine.twin import ENGINES
 from tts_engine.voice import Voice
 
 logger = logging.getLogger(__name__)
+LOGGED = ("queue_ms", "first_chunk_ms", "total_ms", "audio_s", "sentences")  # of a request's timings
 WARM_UP = "The quick brown fox jumps over the lazy dog."
 
 
@@ -76,17 +77,17 @@ class TritonPythonModel:
         self._engine.stop()
 
     def _refuse(self, stream: Stream, error: Exception) -> None:
+        message = str(error)
         if isinstance(error, InvalidRequest):
-            stream.refuse(str(error), pb_utils.TritonError.INVALID_ARG)
-            self._metrics.outcome("invalid")
+            outcome, code = "invalid", pb_utils.TritonError.INVALID_ARG
         elif isinstance(error, RequestError):  # no capacity, or the engine has stopped
-            stream.refuse(str(error), pb_utils.TritonError.UNAVAILABLE)
-            self._metrics.outcome("rejected")
+            outcome, code = "rejected", pb_utils.TritonError.UNAVAILABLE
         else:
             logger.error("a request failed before it was queued", exc_info=error)
-            stream.refuse(f"the request could not be read: {error}", pb_utils.TritonError.INTERNAL)
-            self._metrics.outcome("error")
-        self._report()
+            message = f"the request could not be read: {error}"
+            outcome, code = "error", pb_utils.TritonError.INTERNAL
+        stream.refuse(message, code)
+        self._ended(stream, outcome, error=message)
 
     def _send(self, stream: Stream, chunk: AudioChunk) -> None:
         try:
@@ -104,11 +105,22 @@ class TritonPythonModel:
             stream.first, stream.last = stream.first or now, now
             stream.samples += len(chunk.pcm)
         if chunk.final:
-            self._metrics.outcome("timeout" if stream.expired else chunk.finish_reason or "stop")
+            outcome = "timeout" if stream.expired else chunk.finish_reason or "stop"
             if chunk.timings:
                 self._metrics.audio(chunk.timings.audio_s)
                 self._metrics.speculation(chunk.timings)
-            self._report()
+            self._ended(stream, outcome, chunk.timings, chunk.error)
+
+    def _ended(self, stream: Stream, outcome: str, timings: Timings | None = None, error: str | None = None) -> None:
+        """Count it, and write the request's one line into the server's log: JSON, by which it can be found again."""
+        self._metrics.outcome(outcome)
+        self._report()
+        line: dict[str, Any] = {"event": "request", "id": stream.request_id, "outcome": outcome}
+        if error:
+            line["error"] = error
+        if timings:
+            line |= {name: value for name, value in timings.to_dict().items() if name in LOGGED}
+        pb_utils.Logger.log_info(json.dumps(line))
 
     def _report(self) -> None:
         """Tell /metrics what is held, where that has changed; under a lock, so that the last to tell is right."""

@@ -16,9 +16,10 @@ FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
 class Stream:
-    """One open request: its sender, what it asked for, its deadline."""
+    """One open request: its name, its sender, what it asked for, its deadline."""
 
     def __init__(self, request: Any, sample_rate: int) -> None:
+        self.request_id = request.request_id()
         self.sender = request.get_response_sender()
         self.wanted = set(request.requested_output_names())
         self.sample_rate = sample_rate

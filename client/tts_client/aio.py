@@ -109,11 +109,13 @@ class AsyncTTSClient:
         *,
         reference_wav: NDArray[np.float32] | None = None,
         reference_text: str | None = None,
+        request_id: str = "",
         timeout: float | None = None,
         **params: float | int | str | bool,
     ) -> AsyncSpeechStream:
         """Send a text; returns at once with the stream of its audio. Arguments and errors: `TTSClient.stream`."""
-        return AsyncSpeechStream(self, speech_request(self.model, text, params, reference_wav, reference_text), timeout)
+        request = speech_request(self.model, text, params, reference_wav, reference_text, request_id)
+        return AsyncSpeechStream(self, request, timeout)
 
     async def check(self, timeout: float = 5.0) -> None:
         """Connect and ask for the model. Raises ServerUnreachable, or Unavailable if the model is not ready."""

@@ -118,17 +118,20 @@ class TTSClient:
         *,
         reference_wav: NDArray[np.float32] | None = None,
         reference_text: str | None = None,
+        request_id: str = "",
         timeout: float | None = None,
         **params: float | int | str | bool,
     ) -> SpeechStream:
         """Send a text; returns at once with the stream of its audio.
 
         reference_wav: float32 [samples] at the voice's sample rate, with reference_text what is said in it, for voices
-        that can clone. timeout: seconds for the whole stream. params: the server's request parameters by name
-        (temperature, top_k, top_p, seed, max_seconds, chunk_frames, first_chunk_frames, speculation, acceptance, …).
+        that can clone. request_id: the request's name in the server's log (default: a random one). timeout: seconds for
+        the whole stream. params: the server's request parameters by name (temperature, top_k, top_p, seed, max_seconds,
+        chunk_frames, first_chunk_frames, speculation, acceptance, …).
         Raises InvalidArgument for what cannot be sent; all else is raised by the stream.
         """
-        return SpeechStream(self, speech_request(self.model, text, params, reference_wav, reference_text), timeout)
+        request = speech_request(self.model, text, params, reference_wav, reference_text, request_id)
+        return SpeechStream(self, request, timeout)
 
     def check(self, timeout: float = 5.0) -> None:
         """Connect and ask for the model. Raises ServerUnreachable, or Unavailable if the model is not ready."""

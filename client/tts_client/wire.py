@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +35,10 @@ def speech_request(
     params: Mapping[str, float | int | str | bool],
     reference_wav: NDArray[np.float32] | None = None,
     reference_text: str | None = None,
+    request_id: str = "",
 ) -> service_pb2.ModelInferRequest:
     """The request for one text. reference_wav: float32 [samples] at the voice's rate. Raises InvalidArgument."""
-    request = service_pb2.ModelInferRequest(model_name=model)
+    request = service_pb2.ModelInferRequest(model_name=model, id=request_id or uuid4().hex)
     _add_input(request, "target_text", _text(text, "the text"))
     if reference_wav is not None:
         samples = np.asarray(reference_wav, dtype=np.float32).reshape(1, -1)
