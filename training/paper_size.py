@@ -50,9 +50,13 @@ def stages(work: Path, device: str, provider: str, steps: int, quick: bool) -> d
         made[name] = [*command, *learn, *place]
     for name in ("heads", "mtp"):
         made[f"calibrate {name}"] = ["training.calibrate", "--draft", str(checkpoints / names[name]), *learn]
-    made["export"] = ["export", "--checkpoints", str(checkpoints), "--out", str(voice), "--name", "paper"]
-    made["bench"] = ["tests.benchmarks.speculation", "--voice", str(voice), "--out", str(work / "results"),
-                     "--provider", provider, *(["--quick"] if quick else [])]  # fmt: skip
+    variant = "int8" if provider == "cpu" else "fp32"  # the int8 graphs' operators are the CPU's
+    made["export"] = [
+        "export", "--checkpoints", str(checkpoints), "--out", str(voice), "--name", "paper", "--variant", variant
+    ]  # fmt: skip
+    short = ["--quick", "--rounds", "1", "--levels", "1", "4", "--seconds", "0.4"]
+    made["bench"] = ["tests.benchmarks.speculation", "--voice", str(voice), "--out", str(work / "results")]
+    made["bench"] += ["--provider", provider, *(short if quick else [])]
     return made
 
 

@@ -129,8 +129,9 @@ def speak(engine: Engine, texts: list[str], concurrency: int, params: dict[str, 
 def measure(engine: Engine, texts: list[str], concurrency: int, params: dict[str, Any], rounds: int) -> dict[str, Any]:
     """A row: with and without speculation in turns."""
     off, on = Run(), Run()
+    plain = {"speculation": "none"} | {name: params[name] for name in ("max_seconds",) if name in params}
     for _ in range(rounds):
-        off.add(speak(engine, texts, concurrency, {"speculation": "none"}))
+        off.add(speak(engine, texts, concurrency, plain))
         on.add(speak(engine, texts, concurrency, params))
     decode = max(on.decode_seconds, 1e-9)
     return {
@@ -176,9 +177,14 @@ def print_bar(name: str, value: float, bound: float) -> None:
     print(f"{name:40}{value:8.2f}   bar ≥ {bound:<5} {'ok' if value >= bound else 'MISSED'}")
 
 
+def drafting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of one text alone in which anything was drafted; where depth adapts, often nothing is."""
+    return [row for row in rows if row["concurrency"] == 1 and row["acceptance_length"] > 1]
+
+
 def print_bars(rows: list[dict[str, Any]]) -> None:
     """The issue's bars against the best of the rows."""
-    alone = [row for row in rows if row["concurrency"] == 1 and row["proposer"] != "none"]
+    alone = drafting(rows)
     for rule, proposer, bound in BARS:
         some = [row["speedup"] for row in alone if row["rule"] == rule and proposer in (None, row["proposer"])]
         if some:
@@ -186,8 +192,12 @@ def print_bars(rows: list[dict[str, Any]]) -> None:
     trees = [row["acceptance_length"] for row in alone if (row["proposer"], row["rule"]) == ("medusa", "tolerance")]
     if trees:
         print_bar("acceptance length, tree with τ = 3", max(trees), LENGTH_BAR)
-    for level in LEVELS[1:]:
-        some = [row["speedup"] for row in rows if row["concurrency"] == level and row["proposer"] != "none"]
+    for level in LEVELS:
+        some = [
+            row["speedup"]
+            for row in rows
+            if row["concurrency"] == level and row["proposer"] != "none" and row["nodes"] == "auto"
+        ]
         if some:
             (noise,) = (row["speedup"] for row in rows if row["concurrency"] == level and row["proposer"] == "none")
             print_bar(f"adaptive depth at {level}, median of pairs", float(np.median(some)), ADAPTIVE_BAR)
@@ -210,26 +220,29 @@ def main() -> None:
     parser.add_argument("--voice", type=Path, default=Path("model_repository/tts/1"), help="served voice directory")
     parser.add_argument("--rounds", type=int, default=2, help="turns with and without speculation a row")
     parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--levels", type=int, nargs="+", default=LEVELS, help="texts in flight at once")
+    parser.add_argument("--seconds", type=float, help="longest audio of a text (default: as long as it is)")
     parser.add_argument("--provider", choices=("cpu", "cuda"), default="cpu", help="where graphs run")
     args = parser.parse_args()
-    engine = Engine(Voice.load(args.voice), EngineConfig(capacity=max(LEVELS), provider=args.provider))
+    engine = Engine(Voice.load(args.voice), EngineConfig(capacity=max(args.levels), provider=args.provider))
     chosen = pairs(engine, args.quick)
     if len(chosen) == 1:
         parser.error(f"the voice in {args.voice} has no drafts ({', '.join(PROPOSERS)}); train and export some")
     texts = list(load_sentences(8 if args.quick else 16).values())
     wer = word_error_rates(args.out)
-    speak(engine, texts[:4], 4, {"speculation": "none"})
+    limit = {"max_seconds": args.seconds} if args.seconds else {}
+    speak(engine, texts[:4], 4, {"speculation": "none", **limit})
     print("proposer rule      setting nodes conc. tokens/s  speedup   decode   length  draft% verify% accept%   WER %")
     rows = []
     jobs = [
         (level, proposer, rule, nodes)
-        for level in LEVELS
+        for level in args.levels
         for proposer, rule in chosen
         for nodes in ((0, *NODES[proposer]) if level == 1 else (0,))
     ]
     for level, proposer, rule, nodes in tqdm(jobs, desc="speculation", leave=False):
         params: dict[str, Any] = {"speculation": proposer, "acceptance": rule, **SETTINGS[rule]} | (
-            {"nodes": nodes} if nodes else {}
+            limit | ({"nodes": nodes} if nodes else {})
         )
         rounds = 1 if nodes else args.rounds
         row = measure(engine, texts * max(1, 3 * level // len(texts)), level, params, rounds)
@@ -237,14 +250,7 @@ def main() -> None:
         rows.append(row)
         print_row(row)
     print_bars(rows)
-    best: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        if (
-            row["concurrency"] == 1
-            and row["proposer"] != "none"
-            and row["speedup"] > best.get(row["rule"], {"speedup": 0})["speedup"]
-        ):
-            best[row["rule"]] = row
+    best = {row["rule"]: row for row in sorted(drafting(rows), key=lambda row: row["speedup"])}
     result = {"cores": os.cpu_count(), "quick": args.quick, "rows": rows, "best": best}
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "speculation.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
