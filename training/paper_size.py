@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-DEMO = Path("checkpoints/rms")
+DEMO, DEMO_CODES = Path("checkpoints/rms"), Path("data/lm")
 LM_FILES = ("phonemes.json", "generation_config.json")  # what the trainer and the sampler read
 STEPS = 20_000
 HEADS, LAYERS, MODULES = 6, (0, 6), 2
@@ -67,6 +67,9 @@ def prepare(work: Path) -> None:
     (work / "checkpoints" / "lm").mkdir(parents=True, exist_ok=True)
     for name in LM_FILES:
         shutil.copy(DEMO / "lm" / name, work / "checkpoints" / "lm" / name)
+    (work / "lm").mkdir(exist_ok=True)
+    for codes in DEMO_CODES.glob("codes-*.npz"):  # the corpus through the same codec, named by it
+        shutil.copy(codes, work / "lm" / codes.name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
