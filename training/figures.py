@@ -73,7 +73,7 @@ def _speculation_lines(s: dict[str, Any]) -> list[str]:
         ]
         (noise,) = (row["speedup"] for row in s["rows"] if row["concurrency"] == level and row["proposer"] == "none")
         lines.append(
-            f"| Speculation with adaptive depth at {level}, median of {len(speeds)} pairs (none against none: {noise:.2f}) "
+            f"| Speculation, adaptive depth at {level}, median of {len(speeds)} pairs (none against none: {noise:.2f}) "
             f"| {median(speeds):.2f} times | ≥ 0.98 times | {command} |"
         )
     return lines
