@@ -55,9 +55,9 @@ class TritonPythonModel:
         self._held = (-1, -1)
         for _ in self._engine.stream(SpeechRequest(WARM_UP, SamplingParams(max_seconds=2.0, seed=0))):
             pass
+        self._watch = Watch(self._report)
         self._report()
         self._engine.start()
-        self._watch = Watch(self._report)
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
@@ -68,7 +68,6 @@ class TritonPythonModel:
                 self._watch.add(stream)
                 stream.handle = self._engine.submit(speech, partial(self._send, stream))
             except Exception as error:  # whatever it is, it is this request's only
-                self._watch.remove(stream)
                 self._refuse(stream, error)
 
     def finalize(self) -> None:
@@ -92,9 +91,10 @@ class TritonPythonModel:
     def _send(self, stream: Stream, chunk: AudioChunk) -> None:
         try:
             stream.send(chunk)
-        finally:
+        except BaseException:
             if chunk.final:
                 self._watch.remove(stream)
+            raise
         if chunk.index == 0 and chunk.timings and chunk.timings.first_chunk_ms is not None:
             self._metrics.first_chunk(chunk.timings.first_chunk_ms / 1e3)
         if len(chunk.pcm):
@@ -114,6 +114,7 @@ class TritonPythonModel:
     def _ended(self, stream: Stream, outcome: str, timings: Timings | None = None, error: str | None = None) -> None:
         """Count it, and write the request's one line into the server's log: JSON, by which it can be found again."""
         self._metrics.outcome(outcome)
+        self._watch.remove(stream)  # now, so that what is not in flight any more has been counted
         self._report()
         line: dict[str, Any] = {"event": "request", "id": stream.request_id, "outcome": outcome}
         if error:
@@ -127,7 +128,7 @@ class TritonPythonModel:
         with self._reporting:
             stats = self._engine.stats()
             self._metrics.modules(stats)
-            held = (stats.active, stats.slots_used)
+            held = (len(self._watch), stats.slots_used)
             if held != self._held:
                 self._metrics.held(*held)
                 self._held = held

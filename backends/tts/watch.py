@@ -32,6 +32,10 @@ class Watch:
         with self._changed:
             self._streams.discard(stream)
 
+    def __len__(self) -> int:
+        """Streams that have not ended."""
+        return len(self._streams)
+
     def stop(self) -> None:
         with self._changed:
             self._ended = True
