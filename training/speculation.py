@@ -28,11 +28,11 @@ SEED = 1
 NODES = {"medusa": 8, "draft": 4, "mtp": 2}
 SWEEPS: dict[str, tuple[str, tuple[float, ...]]] = {
     "tolerance": ("tolerance", (1, 2, 3, 4)),
-    "bias": ("bias", (0.0, 0.1, 0.2, 0.4)),
+    "bias": ("bias", (0.0, 0.05, 0.1, 0.2, 0.4)),
     "top_k": ("verify_top_k", (1, 2, 4, 8)),
     "group": ("theta", ()),  # the voice's
 }
-DEFAULT = {"tolerance": 3, "bias": 0.1, "verify_top_k": 4}
+DEFAULT = {"tolerance": 3, "bias": 0.05, "verify_top_k": 4}
 SWEPT_WITH = {"tolerance": "medusa", "bias": "draft", "top_k": "mtp", "group": "draft"}
 
 

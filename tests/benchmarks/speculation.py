@@ -36,7 +36,7 @@ NODES: dict[str, tuple[int, ...]] = {"none": (), "medusa": (4, 8), "draft": (2, 
 SETTINGS: dict[str, dict[str, float]] = {
     "exact": {},
     "tolerance": {"tolerance": 3},
-    "bias": {"bias": 0.1},
+    "bias": {"bias": 0.05},
     "top_k": {"verify_top_k": 4},
     "group": {},
 }

@@ -28,8 +28,8 @@ DEFAULTS: dict[str, Any] = {
     "speculation": "none",
     "acceptance": "exact",
     "tolerance": 3,
-    "bias": 0.1,
-    "theta": 0.0,  # the voice's first
+    "bias": 0.05,
+    "theta": 0.0,  # the narrowest groups of the voice
     "verify_top_k": 4,
     "verify_eos_top_k": 1,
     "nodes": 0,

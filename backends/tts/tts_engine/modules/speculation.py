@@ -55,7 +55,7 @@ class Speculation:
         self._sampler = sampler
         self._forward = forward
         self._groups = {theta: Groups.load(path) for theta, path in voice.groups.items()}
-        self._default_theta = min(self._groups, default=0.0)
+        self._default_theta = max(self._groups, default=0.0)  # the narrowest: wide ones cost words
         self._depth: Depth | None = None
         self._rest = 0
         self._undrafted_steps = 0
