@@ -69,12 +69,13 @@ class Metrics:
     def audio(self, seconds: float) -> None:
         self._metric("tts_audio_seconds_total").increment(seconds)
 
+    def modules_due(self, idle: bool) -> bool:
+        """Whether to tell `modules` now: when all is done, else now and then, as it takes a tenth of a millisecond."""
+        return idle or time.monotonic() >= self._next
+
     def modules(self, stats: EngineStats) -> None:
-        """Counters of the modules; told now and then, as each call costs microseconds of the engine's loop."""
-        now = time.monotonic()
-        if now < self._next and stats.active:
-            return
-        self._next = now + EVERY_SECONDS
+        """Counters of the modules."""
+        self._next = time.monotonic() + EVERY_SECONDS
         for module, count in stats.waiting.items():
             self._metric("tts_module_items", module=module).set(count)
         for name, values in (

@@ -85,8 +85,8 @@ class TritonPythonModel:
             logger.error("a request failed before it was queued", exc_info=error)
             message = f"the request could not be read: {error}"
             outcome, code = "error", pb_utils.TritonError.INTERNAL
+        self._ended(stream, outcome, error=message)  # first, so that who reads the answer finds it counted
         stream.refuse(message, code)
-        self._ended(stream, outcome, error=message)
 
     def _send(self, stream: Stream, chunk: AudioChunk) -> None:
         try:
@@ -126,9 +126,9 @@ class TritonPythonModel:
     def _report(self) -> None:
         """Tell /metrics what is held, where that has changed; under a lock, so that the last to tell is right."""
         with self._reporting:
-            stats = self._engine.stats()
-            self._metrics.modules(stats)
-            held = (len(self._watch), stats.slots_used)
+            held = (len(self._watch), self._engine.slots_used)
+            if self._metrics.modules_due(idle=not held[0]):
+                self._metrics.modules(self._engine.stats())
             if held != self._held:
                 self._metrics.held(*held)
                 self._held = held

@@ -172,13 +172,18 @@ class Engine:
         self._thread.join()
         self._thread = None
 
+    @property
+    def slots_used(self) -> int:
+        """Slots of the key-value cache that are taken now; cheap, from any thread."""
+        return self.model.cache.count
+
     def stats(self) -> EngineStats:
         """Counters since the start; cheap, from any thread."""
         waiting = dict.fromkeys(MODULES, 0)
         for item in list(self.pool.items):
             if item.stage in WAITS_FOR:
                 waiting[WAITS_FOR[item.stage]] += 1
-        return self._clock.stats(self.pool.claimed, self.model.cache.count, self.model.cache.positions, waiting)
+        return self._clock.stats(self.pool.claimed, self.slots_used, self.model.cache.positions, waiting)
 
     def reset_stats(self) -> None:
         """Set the counters to zero (between two measurements)."""
