@@ -49,6 +49,7 @@ EXCEPTIONS = {
 ENGINE_LAYERS = (
     ("data", ("errors", "config", "request", "chunk", "item", "prompt", "text.sentence")),
     ("text and runtime", ("text", "session", "kv_cache", "voice", "sampling", "speculative")),
+    ("lanes", ("lanes",)),
     ("state", ("language_model", "stats", "pool", "scheduler")),
     ("proposers", ("proposers",)),
     ("modules", ("modules",)),

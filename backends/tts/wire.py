@@ -48,7 +48,7 @@ def engine_config(parameters: Mapping[str, Mapping[str, str]]) -> EngineConfig:
         except ValueError:
             settings[name] = text
         if type(settings[name]) is not kind and not (kind is float and type(settings[name]) is int):
-            wanted = {bool: "true or false", int: "an integer", float: "a number", str: "a word"}[kind]
+            wanted = {int: "an integer", float: "a number", str: "a word"}[kind]
             raise ValueError(f"parameter {name} in config.pbtxt must be {wanted}, not {text!r}")
     return EngineConfig(**settings)
 

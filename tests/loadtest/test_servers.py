@@ -46,9 +46,9 @@ def test_a_server_that_cannot_start_says_why(repository: Path) -> None:
 
 
 def test_settings_replace_those_of_the_model(repository: Path, tmp_path: Path) -> None:
-    copy = with_settings(repository / "tts", {"capacity": "3", "spin": "true"}, tmp_path)
+    copy = with_settings(repository / "tts", {"capacity": "3", "batch_window_ms": "5"}, tmp_path)
     text = (copy / "tts" / "config.pbtxt").read_text()
-    assert text.count('"capacity"') == 1 and 'string_value: "3"' in text and 'key: "spin"' in text
+    assert text.count('"capacity"') == 1 and 'string_value: "3"' in text and 'key: "batch_window_ms"' in text
     assert (copy / "tts" / "1" / "voice.json").exists()
 
 

@@ -64,9 +64,9 @@ def test_outputs_are_the_wanted_ones_in_the_declared_types() -> None:
 
 
 def test_engine_settings_of_the_model_configuration() -> None:
-    given = {"capacity": "8", "spin": "true", "sentence_pause_seconds": "1"}
+    given = {"capacity": "8", "serving": "batched", "sentence_pause_seconds": "1"}
     config = wire.engine_config({name: {"string_value": value} for name, value in given.items()})
-    assert config == EngineConfig(capacity=8, spin=True, sentence_pause_seconds=1)
+    assert config == EngineConfig(capacity=8, serving="batched", sentence_pause_seconds=1)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_engine_settings_of_the_model_configuration() -> None:
         ("speed", "9", "unknown parameter 'speed'; known are capacity"),
         ("capacity", "many", "capacity in config.pbtxt must be an integer, not 'many'"),
         ("capacity", "true", "must be an integer"),
-        ("spin", "1", "must be true or false"),
+        ("serving", "1", "must be a word"),
         ("capacity", "0", "between 1 and 1024"),
     ],
 )

@@ -11,11 +11,9 @@ from pathlib import Path
 class EngineConfig:
     """What a deployment may choose.
 
-    capacity: requests in flight at once. threads: of each graph run (1 or more). spin: threads wait for work in a busy
-    loop; a little faster where the cores are the engine's alone, 2-3 times slower (measured, 2 threads) where they are
-    not. max_text_chars: longest text taken. sentence_pause_seconds: silence between two sentences of one request.
-    serving: "pooled", or "batched" for the twin of `tts_engine.twin`; batch_window_ms: how long its first request waits
-    for company. max_lead_seconds: audio sent ahead of its listener at most, so that a reader that does not read costs
+    capacity: requests in flight at once. threads: graph runs at once, of one thread each. max_text_chars: longest text
+    taken. sentence_pause_seconds: silence between two sentences of one request. serving: "pooled", or "batched" for
+    the twin of `tts_engine.twin`; batch_window_ms: how long its first request waits for company. max_lead_seconds: audio sent ahead of its listener at most, so that a reader that does not read costs
     no more memory than that; 0: no bound. max_first_chunk_ms: a request whose projected first chunk comes later is
     refused at once; 0: none is. provider: where graphs run, "cpu", or "cuda" with onnxruntime-gpu in
     onnxruntime's place.
@@ -23,7 +21,6 @@ class EngineConfig:
 
     capacity: int = 32
     threads: int = 2
-    spin: bool = False
     max_text_chars: int = 200_000
     sentence_pause_seconds: float = 0.2
     serving: str = "pooled"

@@ -15,6 +15,7 @@ from tts_engine.config import EngineConfig
 from tts_engine.errors import CapacityExceeded, InvalidRequest, RequestError
 from tts_engine.item import Item, OnChunk, Stage
 from tts_engine.kv_cache import KVCache
+from tts_engine.lanes import Lanes
 from tts_engine.language_model import LanguageModel
 from tts_engine.modules.decode import Decode
 from tts_engine.modules.frontend import Frontend, TextPipeline
@@ -71,18 +72,18 @@ class Engine:
         self.text = text or TextFrontend(list(voice.vocabulary.phonemes), voice.files["wordpiece"])
         layers = voice.layers + draft_layers(voice)
         cache = KVCache(layers, self.config.capacity, voice.kv_heads, voice.head_dim, voice.max_positions)
-        self.model = LanguageModel(voice.files["lm"], voice, self.config, cache, voice.layers)
+        lanes = Lanes(self.config)
+        self.model = LanguageModel(voice.files["lm"], voice, self.config, cache, lanes, voice.layers)
         self.pool = Pool(self.config.capacity, cache)
-        proposers = load_proposers(voice, self.config, cache)
+        proposers = load_proposers(voice, self.config, cache, lanes)
         sampler = Sampler(self.pool)
-        self.frontend = Frontend(voice, self.text, self.config)
+        self.frontend = Frontend(voice, self.text, self.config, lanes)
         self.decode = Decode(voice, self.model, sampler, proposers)
         self.prefill = Prefill(self.model, self.pool, sampler, self.decode.speculation)
-        self.vocoder = Vocoder(voice, self.pool, self.config)
-        self._overlap = Overlap(self.vocoder)
-        sessions: dict[str, Timed] = {"frontend": self.frontend.session, "vocoder": self.vocoder}
-        sessions["vocoder, waited for"] = self._overlap
-        sessions |= {f"lm{suffix}": session for suffix, session in self.model.sessions.items()}
+        self.vocoder = Vocoder(voice, self.pool, self.config, lanes)
+        self._overlap = Overlap(self.vocoder, lanes)
+        sessions: dict[str, Timed] = {"frontend": self.frontend.session, "lm": self.model.session}
+        sessions |= {"vocoder": self.vocoder, "vocoder, waited for": self._overlap}
         for proposer in proposers.values():
             sessions |= proposer.sessions
         self._clock = StepClock(sessions)

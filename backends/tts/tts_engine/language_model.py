@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 from tts_engine.config import EngineConfig
 from tts_engine.errors import VoiceError
 from tts_engine.kv_cache import KVCache
+from tts_engine.lanes import Lanes, cuts
 from tts_engine.prompt import CHANNELS
 from tts_engine.sampling import NARROW, Scores
-from tts_engine.session import Session, empty
+from tts_engine.session import Binding, Session, empty
 from tts_engine.voice import Voice
 
 MASKED = np.float32(-1e30)
-# Positions from which on a second thread pays: below, waking it for every operator costs more than it computes
-# (int8, 12.7 M parameters: one token 0.30 ms with one thread, 0.43 with two; 4 prompts 7.7 and 6.0).
-WIDE = 96
+# Positions from which on two halves of a batch side by side are faster than the whole (int8, 12.7 M parameters, one
+# token of 8, 16, 32 rows: 0.88, 1.56, 3.11 ms whole and 0.66, 1.00, 1.87 in halves).
+WIDE = 16
 BATCHES_KEPT = 48  # bound shapes; prefills come in many
 
 
@@ -37,12 +38,13 @@ class LanguageModel:
         voice: Voice,
         config: EngineConfig,
         cache: KVCache,
+        lanes: Lanes,
         layers: int,
         first_layer: int = 0,
         first_name: int = 0,
         states: bool = False,
     ) -> None:
-        self.cache = cache
+        self.cache, self.lanes = cache, lanes
         past = [f"past_{kind}.{first_name + layer}" for layer in range(layers) for kind in "kv"]
         present = [name.replace("past", "present") for name in past]
         small = ("position_ids", "write_idx", "bias", "logit_idx")
@@ -50,14 +52,11 @@ class LanguageModel:
         self.cache_names = list(zip(past, present, strict=True))
         reads, self.gives = ("hidden", "next_hidden") if states else ("tokens", "hidden")
         outputs = ["logits", "top_logits", "top_ids", self.gives, *present]
-        narrow = replace(config, threads=1)
-        self.sessions = {"": Session(path, narrow, [*small, reads, *past], outputs)}
-        if config.threads > 1:
-            self.sessions["_wide"] = Session(path, config, [*small, reads, *past], outputs)
-        self.inputs = [*small, *({"tokens", "hidden"} & set(self.sessions[""].input_shapes))]
+        self.session = Session(path, config, [*small, reads, *past], outputs)
+        self.inputs = [*small, *({"tokens", "hidden"} & set(self.session.input_shapes))]
         self.reads_states = states
         self.logit_count = voice.vocabulary.logit_count
-        self.top = int(self.sessions[""].output_shapes["top_ids"][-1])
+        self.top = int(self.session.output_shapes["top_ids"][-1])
         if self.top < min(NARROW + 1, self.logit_count):  # one more, as the end of a sentence may not count
             raise VoiceError(
                 f"graph {path} names the {self.top} largest logits, not {NARROW + 1}; run the export again"
@@ -93,7 +92,8 @@ class LanguageModelBatch:
 
     def __init__(self, model: LanguageModel, start: int, stop: int, n: int, m: int) -> None:
         cache, rows = model.cache, stop - start
-        self.rows = rows
+        self.rows, self.start = rows, start
+        self._model = model
         self.lengths = cache.lengths[start:stop]
         self.tokens = np.zeros((rows, n, CHANNELS), dtype=np.int64)
         self.position_ids = np.zeros((rows, n), dtype=np.int64)
@@ -106,17 +106,7 @@ class LanguageModelBatch:
         self.hidden = empty(rows, n if model.reads_states else m, model.hidden_size)
         self.states = np.zeros((rows, n, model.hidden_size) if model.reads_states else 0, dtype=np.float32)
         self._columns = np.arange(cache.positions)
-        wide = rows * n >= WIDE and "_wide" in model.sessions
-        self._binding = model.sessions["_wide" if wide else ""].binding()
-        for name in model.inputs:
-            self._binding.input(name, self.states if name == "hidden" else getattr(self, name))
-        self._binding.output("logits", self.scores.logits)
-        self._binding.output("top_logits", self.scores.values)
-        self._binding.output("top_ids", self.scores.ids)
-        self._binding.output(model.gives, self.hidden)
-        for (past, present), layer in zip(model.cache_names, cache.layers(start, stop)[model.tensors], strict=True):
-            self._binding.input(past, layer)
-            self._binding.output(present, layer)
+        self._bindings: dict[int, list[Binding]] = {}  # by the number of parts
 
     def see_context(self, visible: NDArray[np.bool_]) -> None:
         """Fill `bias`: every position sees what lies before `write_idx` and, of the n new positions, `visible`.
@@ -137,4 +127,24 @@ class LanguageModelBatch:
 
     def run(self) -> None:
         """One forward pass; the cache's slots are extended in place from `write_idx` on, their lengths stay."""
-        self._binding.run()
+        rows, n = self.position_ids.shape
+        parts = self._model.lanes.parts(rows) if rows * n >= WIDE else 1
+        if parts not in self._bindings:
+            self._bindings[parts] = [self._bind(*edge) for edge in pairwise(cuts(rows, parts))]
+        self._model.lanes.share([binding.run for binding in self._bindings[parts]])
+
+    def _bind(self, first: int, last: int) -> Binding:
+        """Rows first … last - 1."""
+        model, part = self._model, slice(first, last)
+        binding = model.session.binding()
+        for name in model.inputs:
+            binding.input(name, (self.states if name == "hidden" else getattr(self, name))[part])
+        binding.output("logits", self.scores.logits[part])
+        binding.output("top_logits", self.scores.values[part])
+        binding.output("top_ids", self.scores.ids[part])
+        binding.output(model.gives, self.hidden[part])
+        layers = model.cache.layers(self.start + first, self.start + last)[model.tensors]
+        for (past, present), layer in zip(model.cache_names, layers, strict=True):
+            binding.input(past, layer)
+            binding.output(present, layer)
+        return binding

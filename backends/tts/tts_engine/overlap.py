@@ -1,13 +1,15 @@
-"""Overlap: the vocoder's graph runs in a thread of its own while the language model goes on; both release the lock."""
+"""Overlap: the vocoder's graph runs beside the loop while the language model goes on; both release the lock."""
 
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 
 import numpy as np
 
 from tts_engine.item import Item
+from tts_engine.lanes import Lanes
 from tts_engine.modules.vocoder import Vocoder, VocoderJob
 
 
@@ -18,10 +20,10 @@ class Overlap:
     of the last run in the graph.
     """
 
-    def __init__(self, vocoder: Vocoder) -> None:
+    def __init__(self, vocoder: Vocoder, lanes: Lanes) -> None:
         self.seconds = self.took = 0.0
         self._vocoder = vocoder
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tts-vocoder")
+        self._lanes = lanes
         self._running: tuple[VocoderJob, Future[dict[str, np.ndarray]]] | None = None
 
     @property
@@ -37,7 +39,7 @@ class Overlap:
         """Start a run for items with frames ready; nothing may be running."""
         assert self._running is None
         job = self._vocoder.begin(items)
-        self._running = job, self._thread.submit(self._timed, job)
+        self._running = job, self._lanes.begin(partial(self._timed, job))
 
     def collect(self, wait: bool = False) -> list[Item]:
         """Finish the run if it is over, or once it is with `wait`; its items, or none. Raises what the run raised."""

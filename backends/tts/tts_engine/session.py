@@ -1,4 +1,4 @@
-"""One exported graph on ONNX Runtime: named arrays in, named arrays out, time counted."""
+"""One exported graph on ONNX Runtime: named arrays in, named arrays out, time counted; one thread a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 
 class Busy:
-    """How long at least one graph has been running in this process, in whatever thread; a context around each run."""
+    """How long at least one run has been going on, in whatever thread; a context around each."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,18 +44,17 @@ class Busy:
             return self._total + (time.perf_counter() - self._since if self._running else 0.0)
 
 
-BUSY = Busy()
+BUSY = Busy()  # any graph in this process
 PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}
 
 
 class Session:
-    """A loaded graph. `seconds`: time spent inside the runtime so far."""
+    """A loaded graph; several threads may run it at once."""
 
     def __init__(self, path: Path, config: EngineConfig, inputs: Collection[str], outputs: Collection[str]) -> None:
         """Load `path` and check that it has (at least) the named inputs and outputs; VoiceError otherwise."""
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = config.threads
-        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(config.spin)))
+        options.intra_op_num_threads = 1  # `Lanes` says why
         options.inter_op_num_threads = 1
         providers = PROVIDERS[config.provider]
         if providers[0] not in onnxruntime.get_available_providers():
@@ -72,17 +71,18 @@ class Session:
         missing = (set(inputs) - set(self.input_shapes)) | (set(outputs) - set(self.output_shapes))
         if missing:
             raise VoiceError(f"graph {path} lacks {', '.join(sorted(missing))}; run the export again")
-        self.seconds = 0.0
+        self.busy = Busy()
+
+    @property
+    def seconds(self) -> float:
+        """Time in which at least one run of this graph was going on."""
+        return self.busy.seconds
 
     def run(self, feeds: Mapping[str, Array], outputs: Collection[str] = ()) -> dict[str, Array]:
         """Run once on fresh output arrays: all of them, or those named."""
         names = list(outputs or self.output_shapes)
-        started = time.perf_counter()
-        try:
-            with BUSY:
-                return dict(zip(names, self._session.run(names, dict(feeds)), strict=True))
-        finally:
-            self.seconds += time.perf_counter() - started
+        with BUSY, self.busy:
+            return dict(zip(names, self._session.run(names, dict(feeds)), strict=True))
 
     def binding(self) -> Binding:
         """A new set of bound arrays for this graph."""
@@ -107,12 +107,8 @@ class Binding:
 
     def run(self) -> None:
         """Run once on what is bound."""
-        started = time.perf_counter()
-        try:
-            with BUSY:
-                self._owner._session.run_with_iobinding(self._io)
-        finally:
-            self._owner.seconds += time.perf_counter() - started
+        with BUSY, self._owner.busy:
+            self._owner._session.run_with_iobinding(self._io)
 
     def _keep(self, name: str, array: Array) -> int:
         if not array.flags.c_contiguous:

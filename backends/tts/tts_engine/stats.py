@@ -13,7 +13,8 @@ from tts_engine.session import BUSY
 class Timed(Protocol):
     """Something that counts the seconds spent in, or waiting for, a graph run."""
 
-    seconds: float
+    @property
+    def seconds(self) -> float: ...
 
 
 MODULES = ("frontend", "prefill", "decode", "vocoder")

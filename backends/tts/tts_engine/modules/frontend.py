@@ -11,6 +11,7 @@ import numpy as np
 from tts_engine.config import EngineConfig
 from tts_engine.errors import RequestError
 from tts_engine.item import Item, Stage
+from tts_engine.lanes import Lanes
 from tts_engine.prompt import prompt_ids
 from tts_engine.session import Session
 from tts_engine.text import Sentence, WordpieceEncoding
@@ -27,10 +28,11 @@ class TextPipeline(Protocol):
 class Frontend:
     """Batched prosody prediction and prompt building for each item's current sentence."""
 
-    def __init__(self, voice: Voice, text: TextPipeline, config: EngineConfig) -> None:
+    def __init__(self, voice: Voice, text: TextPipeline, config: EngineConfig, lanes: Lanes) -> None:
         self.session = Session(voice.files["frontend"], config, ["input_ids", "attention_mask"], ["logits"])
         self._voice = voice
         self._text = text
+        self._lanes = lanes
 
     def run(self, items: list[Item]) -> None:
         """FRONTEND -> PREFILL. Prosody of a word: the labels at its first wordpiece (incremental_tts 2.1.1)."""
@@ -53,7 +55,8 @@ class Frontend:
         for row, encoding in enumerate(encodings):
             input_ids[row, : len(encoding.input_ids)] = encoding.input_ids
             attention_mask[row, : len(encoding.input_ids)] = 1
-        logits = self.session.run({"input_ids": input_ids, "attention_mask": attention_mask})["logits"]
+        feeds = {"input_ids": input_ids, "attention_mask": attention_mask}
+        logits = self._lanes.run(self.session, feeds)["logits"]
         labels = logits.argmax(axis=-1)
         return [
             prompt_ids(sentence, labels[row, encoding.first_piece], self._voice.vocabulary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tts_engine.config import EngineConfig
 from tts_engine.errors import VoiceError
 from tts_engine.item import Item, Stage
+from tts_engine.lanes import Lanes
 from tts_engine.pool import Pool
 from tts_engine.session import Session
 from tts_engine.voice import Voice
@@ -34,10 +35,9 @@ class VocoderJob:
 class Vocoder:
     """Stateful streaming decoding. States lie in one array a name, [capacity, …], a row an item; reset per sentence."""
 
-    def __init__(self, voice: Voice, pool: Pool, config: EngineConfig) -> None:
-        # One thread, as it mostly runs beside the language model; a second copy of the weights for runs alone would
-        # be cold whenever it is needed.
-        self.session = Session(voice.files["vocoder"], replace(config, threads=1), ["codes", "lengths"], ["pcm"])
+    def __init__(self, voice: Voice, pool: Pool, config: EngineConfig, lanes: Lanes) -> None:
+        self.session = Session(voice.files["vocoder"], config, ["codes", "lengths"], ["pcm"])
+        self._lanes = lanes
         self.seconds = 0.0  # of runs that the engine waited for here; those beside it `Overlap` counts
         self._pool = pool
         self._frame_samples = voice.frame_samples
@@ -54,7 +54,7 @@ class Vocoder:
         if audible:
             job = self.begin(audible)
             began = time.perf_counter()
-            outputs = self.compute(job)
+            outputs = self._lanes.run(self.session, job.feeds)
             self.seconds += time.perf_counter() - began
             self.finish(job, outputs)
         self.end(items)

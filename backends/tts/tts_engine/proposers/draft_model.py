@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from tts_engine.config import EngineConfig
 from tts_engine.item import Item
 from tts_engine.kv_cache import KVCache
+from tts_engine.lanes import Lanes
 from tts_engine.language_model import LanguageModel
 from tts_engine.proposers.chain import History, draw_chain
 from tts_engine.proposers.proposer import Proposal
@@ -24,10 +25,11 @@ class DraftModel:
     most = LOOK_AHEAD
     needs_all_hidden = False
 
-    def __init__(self, voice: Voice, config: EngineConfig, cache: KVCache, first_layer: int) -> None:
+    def __init__(self, voice: Voice, config: EngineConfig, cache: KVCache, lanes: Lanes, first_layer: int) -> None:
         entry = voice.drafts[self.name]
-        self._model = LanguageModel(entry["files"]["draft"], voice, config, cache, int(entry["layers"]), first_layer)
-        self.sessions = {f"draft{suffix}": session for suffix, session in self._model.sessions.items()}
+        layers = int(entry["layers"])
+        self._model = LanguageModel(entry["files"]["draft"], voice, config, cache, lanes, layers, first_layer)
+        self.sessions = {"draft": self._model.session}
         acceptance = [float(chance) for chance in entry["acceptance"]]
         self.chances = np.cumprod((acceptance + acceptance[-1:] * self.most)[: self.most])
         self._offset = voice.vocabulary.logit_offset

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,7 +25,7 @@ class DraftHeads:
         entry = voice.drafts[self.name]
         self._reads = bool(entry["reads_next_token"])
         inputs = ["hidden", "tokens"] if self._reads else ["hidden"]
-        self.sessions = {"heads": Session(entry["files"]["heads"], replace(config, threads=1), inputs, ["top_ids"])}
+        self.sessions = {"heads": Session(entry["files"]["heads"], config, inputs, ["top_ids"])}
         self._parents = np.array(entry["parents"], dtype=np.int64)
         self._ranks = np.array(entry["ranks"], dtype=np.int64)
         self._levels = Tree.of(self._parents).depths[1:] - 1  # 0: the first head's

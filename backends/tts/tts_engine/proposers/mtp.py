@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from tts_engine.config import EngineConfig
 from tts_engine.item import Item
 from tts_engine.kv_cache import KVCache
+from tts_engine.lanes import Lanes
 from tts_engine.language_model import LanguageModel
 from tts_engine.proposers.chain import History, draw_chain
 from tts_engine.proposers.proposer import Proposal
@@ -24,19 +25,15 @@ class MTP:
     name = "mtp"
     needs_all_hidden = True
 
-    def __init__(self, voice: Voice, config: EngineConfig, cache: KVCache, first_layer: int) -> None:
+    def __init__(self, voice: Voice, config: EngineConfig, cache: KVCache, lanes: Lanes, first_layer: int) -> None:
         entry = voice.drafts[self.name]
         self.most = int(entry["modules"])
         names = [f"mtp_{module + 1}" for module in range(self.most)]
         self._modules = [
-            LanguageModel(entry["files"][name], voice, config, cache, 1, first_layer + module, module, True)
+            LanguageModel(entry["files"][name], voice, config, cache, lanes, 1, first_layer + module, module, True)
             for module, name in enumerate(names)
         ]
-        self.sessions = {
-            f"{name}{suffix}": session
-            for name, model in zip(names, self._modules, strict=True)
-            for suffix, session in model.sessions.items()
-        }
+        self.sessions = {name: model.session for name, model in zip(names, self._modules, strict=True)}
         self.chances = np.cumprod([float(chance) for chance in entry["acceptance"]][: self.most])
         self._offset = voice.vocabulary.logit_offset
         self._history = History(config.capacity, voice.max_positions + self.most)

@@ -1,0 +1,95 @@
+"""Batches in parts: every part is done, once, whatever the lanes are busy with, and what fails is heard."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+from tests.engine.collect import drain, say
+from tests.engine.tiny_voice import ToyText
+from tts_engine.config import EngineConfig
+from tts_engine.engine import Engine
+from tts_engine.lanes import Lanes, cuts
+from tts_engine.session import Session
+from tts_engine.voice import Voice
+
+
+def occupied(lanes: Lanes) -> tuple[threading.Event, Future[bool]]:
+    """Keep one lane busy until the event is set."""
+    release, began = threading.Event(), threading.Event()
+
+    def wait() -> bool:
+        began.set()
+        return release.wait(30)
+
+    future = lanes.begin(wait)
+    assert began.wait(30)
+    return release, future
+
+
+@pytest.mark.parametrize(("rows", "parts", "edges"), [(4, 2, [0, 2, 4]), (3, 2, [0, 1, 3]), (1, 1, [0, 1])])
+def test_cuts_cover_all_rows(rows: int, parts: int, edges: list[int]) -> None:
+    assert cuts(rows, parts) == edges
+
+
+def test_parts_follow_the_rows_and_the_idle_lanes() -> None:
+    lanes = Lanes(EngineConfig(threads=3))
+    assert [lanes.parts(rows) for rows in (1, 2, 3, 32)] == [1, 2, 3, 3]
+    release, future = occupied(lanes)
+    assert lanes.parts(32) == 2
+    release.set()
+    assert future.result(30) and lanes.parts(32) == 3
+
+
+@pytest.mark.parametrize("config", [EngineConfig(threads=1), EngineConfig(provider="cuda")])
+def test_one_run_at_a_time_where_more_would_not_help(config: EngineConfig) -> None:
+    assert Lanes(config).parts(32) == 1
+
+
+def test_a_part_whose_lane_does_not_begin_is_the_callers() -> None:
+    lanes = Lanes(EngineConfig(threads=2))
+    release, future = occupied(lanes)
+    done: list[tuple[int, threading.Thread]] = []
+    lanes.share([lambda part=part: done.append((part, threading.current_thread())) for part in range(3)])
+    assert [part for part, _ in done] == [0, 1, 2]
+    assert {thread for _, thread in done} == {threading.current_thread()}
+    release.set()
+    assert future.result(30)
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_what_fails_is_raised_after_all_parts_have_ended(culprit: int) -> None:
+    done = []
+
+    def part(index: int) -> None:
+        if index == culprit:
+            raise RuntimeError(f"part {index}")
+        done.append(index)
+
+    with pytest.raises(RuntimeError, match=f"part {culprit}"):
+        Lanes(EngineConfig(threads=2)).share([lambda: part(0), lambda: part(1)])
+    assert done == [1 - culprit]
+
+
+def test_a_graph_in_parts_gives_what_the_whole_does(voice: Voice) -> None:
+    session = Session(voice.files["frontend"], EngineConfig(), [], [])
+    feeds = {"input_ids": np.arange(35).reshape(5, 7) % 11, "attention_mask": np.ones((5, 7), dtype=np.int64)}
+    whole, parts = session.run(feeds), Lanes(EngineConfig(threads=2)).run(session, feeds)
+    assert parts.keys() == whole.keys()
+    for name, array in whole.items():
+        np.testing.assert_array_equal(parts[name], array)
+
+
+def test_a_crowd_in_parts_sounds_as_each_alone(voice: Voice) -> None:
+    """Enough rows that decoding is cut too (`language_model.WIDE`), with one lane and with three."""
+    heard = []
+    for threads in (1, 4):
+        engine = Engine(voice, EngineConfig(capacity=20, threads=threads), ToyText())
+        crowd = [say(engine, "ten words or so. and more", seed=seed, max_seconds=1) for seed in range(20)]
+        drain(engine)
+        heard.append([listener.audio for listener in crowd])
+    for one, other in zip(*heard, strict=True):
+        np.testing.assert_array_equal(one, other)
