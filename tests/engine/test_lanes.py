@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
+from functools import partial
 
 import numpy as np
 import pytest
@@ -53,7 +54,11 @@ def test_a_part_whose_lane_does_not_begin_is_the_callers() -> None:
     lanes = Lanes(EngineConfig(threads=2))
     release, future = occupied(lanes)
     done: list[tuple[int, threading.Thread]] = []
-    lanes.share([lambda part=part: done.append((part, threading.current_thread())) for part in range(3)])
+
+    def run(part: int) -> None:
+        done.append((part, threading.current_thread()))
+
+    lanes.share([partial(run, part) for part in range(3)])
     assert [part for part, _ in done] == [0, 1, 2]
     assert {thread for _, thread in done} == {threading.current_thread()}
     release.set()

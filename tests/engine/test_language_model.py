@@ -7,6 +7,8 @@ import pytest
 
 from tts_engine.engine import Engine
 from tts_engine.item import Stage
+from tts_engine.kv_cache import BLOCK
+from tts_engine.language_model import BATCHES_KEPT
 from tts_engine.request import SamplingParams, SpeechRequest
 
 
@@ -82,3 +84,31 @@ def test_a_range_of_slots_equals_the_whole_batch(speaking: Engine) -> None:
     for slot in range(3):
         alone = speaking.decode.forward(slot, tokens[slot : slot + 1])[0].logits
         np.testing.assert_array_equal(alone[0], together[slot])
+
+
+def test_a_batch_that_is_used_again_sees_its_own_context(speaking: Engine) -> None:
+    """A step further, further still, or back: always what lies before, and nothing else."""
+    model, lengths = speaking.model, speaking.model.cache.lengths
+    for step in (0, 1, 1, 5, 5, -7, 1):
+        lengths[:3] += step
+        batch = model.batch(0, 3, 1, 1)
+        batch.see_context(np.ones((1, 1), dtype=bool))
+        visible = np.arange(model.cache.positions) <= lengths[:3, None]
+        np.testing.assert_array_equal(batch.bias[:, 0, 0] == 0, visible)
+        assert (batch.bias[:, 0, 0][~visible] < -1e29).all()
+
+
+def test_batches_stay_bound_as_long_as_their_memory_is_kept(speaking: Engine) -> None:
+    model = speaking.model
+    first = model.batch(0, 3, 1, 1)
+    model.cache.reserve(2 * BLOCK)
+    assert model.batch(0, 3, 1, 1) is not first
+    model.cache.lengths[:] = 0
+    model.cache.reserve(1)  # back to the memory from before
+    assert model.batch(0, 3, 1, 1) is first
+    model.cache.remove(0, scrub=True)  # drops what was kept
+    generations = model.cache.generations
+    for n in range(2, BATCHES_KEPT + 4):
+        model.batch(0, 1, n, 1)
+    assert len(model._batches) == BATCHES_KEPT
+    assert {key[0] for key in model._batches} <= generations

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tts_engine.request import Settings
-from tts_engine.sampling import SamplingBatch, Scores, keep, sample, uniforms
+from tts_engine.sampling import Ahead, SamplingBatch, Scores, keep, sample, uniforms
 
 
 def settings(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int = 0) -> Settings:
@@ -132,3 +132,15 @@ def test_extreme_random_numbers_stay_inside_the_kept_set(uniform: float) -> None
     logits = np.array([[3.0, 2.0, 1.0, -50.0]], dtype=np.float32)
     batch = SamplingBatch.from_settings([settings(1.0, 0, 0.9)])
     assert sample(Scores.of(logits), batch, np.array([uniform]))[0] in (0, 1)
+
+
+def test_numbers_made_ahead_are_those_of_each_step() -> None:
+    """Step by step, past a block's end, back to an earlier step, and where one item has begun another sentence."""
+    keys = np.array([3, 5, 8], dtype=np.uint64)
+    ahead, counters = Ahead(keys), np.array([0, 7, 100], dtype=np.uint64)
+    steps = [*range(2 * Ahead.STEPS + 3), 5, 6, 0]
+    for step in steps:
+        now = counters + np.uint64(step)
+        np.testing.assert_array_equal(ahead.take(now), uniforms(keys, now))
+    now = counters + np.array([1, 1 << 32, 1], dtype=np.uint64)
+    np.testing.assert_array_equal(ahead.take(now), uniforms(keys, now))

@@ -13,10 +13,10 @@ class EngineConfig:
 
     capacity: requests in flight at once. threads: graph runs at once, of one thread each. max_text_chars: longest text
     taken. sentence_pause_seconds: silence between two sentences of one request. serving: "pooled", or "batched" for
-    the twin of `tts_engine.twin`; batch_window_ms: how long its first request waits for company. max_lead_seconds: audio sent ahead of its listener at most, so that a reader that does not read costs
-    no more memory than that; 0: no bound. max_first_chunk_ms: a request whose projected first chunk comes later is
-    refused at once; 0: none is. provider: where graphs run, "cpu", or "cuda" with onnxruntime-gpu in
-    onnxruntime's place.
+    the twin of `tts_engine.twin`; batch_window_ms: how long its first request waits for company. max_lead_seconds:
+    audio sent ahead of its listener at most, so that a reader that does not read costs no more memory than that; 0: no
+    bound. max_first_chunk_ms: a request whose projected first chunk comes later is refused at once; 0: none is.
+    provider: where graphs run, "cpu", or "cuda" with onnxruntime-gpu in onnxruntime's place.
     """
 
     capacity: int = 32

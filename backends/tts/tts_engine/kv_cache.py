@@ -15,8 +15,8 @@ class KVCache:
     """One array `memory` [2 * layers, capacity, kv_heads, T, head_dim] float32; 2i: layer i keys, 2i + 1: values.
 
     Slots 0 … count - 1 are taken, so a prefix (or any range) of slots is a contiguous view that a graph takes as its
-    batch without a copy. `lengths` int64 [capacity]: positions written a slot. `generation` changes with `memory`, to
-    which graphs are bound. Stale positions hold finite numbers; attention masks them.
+    batch without a copy. `lengths` int64 [capacity]: positions written a slot. `generation` names `memory`, to which
+    graphs are bound; `generations` all that are kept. Stale positions hold finite numbers; attention masks them.
     """
 
     def __init__(self, layers: int, capacity: int, kv_heads: int, head_dim: int, max_positions: int) -> None:
@@ -24,8 +24,9 @@ class KVCache:
         self.max_positions = max_positions
         self.lengths = np.zeros(capacity, dtype=np.int64)
         self.count = 0
-        self.generation = 0
-        self._spare: dict[int, NDArray[np.float32]] = {}  # by T; what is in them is stale and finite
+        self.generation = self._newest = 0
+        # By T, with their generations; what is in them is stale and finite.
+        self._spare: dict[int, tuple[int, NDArray[np.float32]]] = {}
         self.memory = self._allocate(BLOCK)
 
     @property
@@ -36,6 +37,10 @@ class KVCache:
     @property
     def capacity(self) -> int:
         return self.memory.shape[1]
+
+    @property
+    def generations(self) -> set[int]:
+        return {self.generation, *(generation for generation, _ in self._spare.values())}
 
     def add(self, count: int) -> int:
         """Take `count` neighbouring slots at the end; the first one's number. Nothing is copied."""
@@ -73,14 +78,17 @@ class KVCache:
         spare = self.positions - wanted
         if spare == 0 or (0 < spare < 2 * BLOCK and self.lengths.any()):
             return
-        old, kept = self.memory, self._spare.pop(wanted, None)
-        self.memory = self._allocate(wanted) if kept is None else kept
+        old = self.memory
         if old.shape[3] <= SPARE * BLOCK:
-            self._spare[old.shape[3]] = old
+            self._spare[old.shape[3]] = self.generation, old
+        if wanted in self._spare:
+            self.generation, self.memory = self._spare.pop(wanted)
+        else:
+            self._newest += 1
+            self.generation, self.memory = self._newest, self._allocate(wanted)
         for slot in range(self.count):
             length = int(self.lengths[slot])
             self.memory[:, slot, :, :length] = old[:, slot, :, :length]
-        self.generation += 1
 
     def layers(self, start: int, stop: int) -> list[NDArray[np.float32]]:
         """Contiguous views [stop - start, kv_heads, T, head_dim]: layer 0's keys, its values, layer 1's, …"""

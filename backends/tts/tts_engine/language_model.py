@@ -21,13 +21,13 @@ MASKED = np.float32(-1e30)
 # Positions from which on two halves of a batch side by side are faster than the whole (int8, 12.7 M parameters, one
 # token of 8, 16, 32 rows: 0.88, 1.56, 3.11 ms whole and 0.66, 1.00, 1.87 in halves).
 WIDE = 16
-BATCHES_KEPT = 48  # bound shapes; prefills come in many
+BATCHES_KEPT = 64  # bound shapes; binding one takes some 0.3 ms, and prefills come in many
 
 
 class LanguageModel:
     """The LM, or a draft's graph of the same interface: its layers lie in the cache from `first_layer` on.
 
-    `batch` binds arrays for n positions of a range of slots; they stay bound while the cache's memory stays.
+    `batch` binds arrays for n positions of a range of slots; those used last stay bound, by the cache's memory.
     first_name: the number of the first layer in the graph's names. states: whether it reads hidden states (an MTP
     module, which may read no tokens) instead of giving the last ones.
     """
@@ -62,21 +62,22 @@ class LanguageModel:
                 f"graph {path} names the {self.top} largest logits, not {NARROW + 1}; run the export again"
             )
         self.hidden_size = voice.hidden_size
-        self._batches: dict[tuple[int, int, int, int], LanguageModelBatch] = {}
-        self._generation = -1
+        self._batches: dict[tuple[int, ...], LanguageModelBatch] = {}  # the one used last is the last
 
     def batch(self, start: int, stop: int, n: int, m: int) -> LanguageModelBatch:
         """Bound arrays for slots start … stop - 1, n positions and m logit rows each, tokens and states zero."""
-        if self._generation != self.cache.generation or len(self._batches) > BATCHES_KEPT:
-            self._batches.clear()
-            self._generation = self.cache.generation
-        key = (start, stop, n, m)
-        if key in self._batches:
-            batch = self._batches[key]
+        key = (self.cache.generation, start, stop, n, m)
+        batch = self._batches.pop(key, None)
+        if batch is None:
+            kept = self.cache.generations  # the others' memory is only alive because it is bound
+            self._batches = {key: one for key, one in self._batches.items() if key[0] in kept}
+            if len(self._batches) >= BATCHES_KEPT:
+                self._batches.pop(next(iter(self._batches)))
+            batch = LanguageModelBatch(self, start, stop, n, m)
+        else:
             batch.tokens[:] = 0  # what somebody left here would be read for rows that nobody fills
             batch.states[:] = 0
-        else:
-            batch = self._batches[key] = LanguageModelBatch(self, *key)
+        self._batches[key] = batch
         batch.write_idx[:] = self.cache.lengths[start:stop]
         return batch
 
@@ -106,6 +107,7 @@ class LanguageModelBatch:
         self.hidden = empty(rows, n if model.reads_states else m, model.hidden_size)
         self.states = np.zeros((rows, n, model.hidden_size) if model.reads_states else 0, dtype=np.float32)
         self._columns = np.arange(cache.positions)
+        self._seen = np.full(rows, -2)  # `write_idx` that a bias of single positions was last filled for
         self._bindings: dict[int, list[Binding]] = {}  # by the number of parts
 
     def see_context(self, visible: NDArray[np.bool_]) -> None:
@@ -115,11 +117,15 @@ class LanguageModelBatch:
         and its ancestors). A chain is the lower triangle.
         """
         n = self.tokens.shape[1]
+        if n == 1:
+            rows = np.arange(self.rows)
+            if not np.array_equal(self.write_idx, self._seen + 1):  # else one more column than last time, and no more
+                np.multiply(self._columns >= self.write_idx[:, None], MASKED, out=self.bias[:, 0, 0])
+            self.bias[rows, 0, 0, self.write_idx] = 0
+            self._seen = self.write_idx.copy()
+            return
         context = self._columns < self.write_idx[:, None]
         np.multiply(~context[:, None, None, :], MASKED, out=self.bias)
-        if n == 1:
-            self.bias[np.arange(self.rows), 0, 0, self.write_idx] = 0
-            return
         shape = (self.rows, n, n)
         columns = np.broadcast_to(self.write_idx[:, None, None] + np.arange(n), shape)
         values = np.where(np.broadcast_to(visible, shape), np.float32(0), MASKED)

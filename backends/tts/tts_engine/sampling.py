@@ -46,6 +46,11 @@ class SamplingBatch:
         )
 
     @cached_property
+    def ahead(self) -> Ahead:
+        """Random numbers of plain steps."""
+        return Ahead(self.keys)
+
+    @cached_property
     def parts(self) -> tuple[_Part, ...]:
         """The rows that are drawn (temperature > 0), by how many candidates they sort; found once, used every step."""
         narrow = (self.top_k > 0) & (self.top_k <= NARROW)
@@ -81,6 +86,26 @@ def uniforms(
         keys = np.where(which == 0, keys, _mix(keys + which * _MIX_1))
     bits = _mix(keys ^ _mix(counters * _GOLDEN + _GOLDEN))
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+class Ahead:
+    """`uniforms` of a batch whose counters go up by one a step, made for some steps at once, as that costs no more."""
+
+    STEPS = 16
+
+    def __init__(self, keys: NDArray[np.uint64]) -> None:
+        self._keys = keys
+        self._from = np.zeros_like(keys)
+        self._made = np.empty((0, len(keys)))
+
+    def take(self, counters: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """What `uniforms(keys, counters)` is, float64 [B]."""
+        steps = counters - self._from
+        if not (steps[0] < len(self._made) and (steps == steps[0]).all()):
+            self._from = counters
+            self._made = uniforms(self._keys, counters + np.arange(self.STEPS, dtype=np.uint64)[:, None])
+            return self._made[0]
+        return self._made[int(steps[0])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +154,10 @@ class Scores:
     def make_finite(self) -> NDArray[np.bool_]:
         """Which rows [R] are numbers; the others become zeros, so that they disturb nobody. A state that is not finite
         makes all its logits so, and the largest tell."""
+        if np.isfinite(self.values.sum()):
+            return np.ones(len(self.values), dtype=bool)
         finite = np.isfinite(self.values.sum(axis=1))
-        if not finite.all():
-            self.logits[~finite] = self.values[~finite] = 0
+        self.logits[~finite] = self.values[~finite] = 0
         return finite
 
     def exclude(self, token: int, rows: NDArray[np.bool_]) -> None:

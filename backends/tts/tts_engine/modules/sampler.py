@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tts_engine.item import EOS, Item, Stage
 from tts_engine.pool import Pool
-from tts_engine.sampling import Kept, SamplingBatch, Scores, keep, sample, uniforms
+from tts_engine.sampling import Kept, SamplingBatch, Scores, keep, sample
 
 NON_FINITE = "the language model gave non-finite logits for this request"
 
@@ -45,7 +45,7 @@ class Sampler:
         finite = scores.make_finite()
         young = np.array([item.sentence_frames < item.min_sentence_frames for item in items])
         scores.exclude(EOS, young)
-        return Drawn(sample(scores, settings, uniforms(settings.keys, counters(items))), finite)
+        return Drawn(sample(scores, settings, settings.ahead.take(counters(items))), finite)
 
     def take(self, items: list[Item], drawn: Drawn) -> None:
         """Hand the tokens over; sentences that end give their key-value slot back."""
@@ -68,8 +68,9 @@ class Sampler:
 
     def end(self, items: list[Item], finite: NDArray[np.bool_]) -> None:
         """Finish the items without finite logits, and free the slots of sentences that have ended."""
-        for row in np.flatnonzero(~finite):
-            self._pool.finish(items[row], "error", NON_FINITE)
+        if not finite.all():
+            for row in np.flatnonzero(~finite):
+                self._pool.finish(items[row], "error", NON_FINITE)
         for item in items:
             if item.stage is Stage.FLUSH:
                 self._pool.drop_slot(item)
