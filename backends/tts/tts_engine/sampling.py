@@ -71,6 +71,7 @@ class _Part:
         self.whole = len(rows) == len(batch.keys)
         self.temperature = batch.temperature[rows, None]
         self.top_k = np.where(batch.top_k == 0, np.iinfo(np.int64).max, batch.top_k)[rows, None]
+        self.allowed = None if width is None else np.arange(width) < self.top_k
         self.top_p = batch.top_p[rows, None]
 
 
@@ -153,11 +154,10 @@ class Scores:
 
     def make_finite(self) -> NDArray[np.bool_]:
         """Which rows [R] are numbers; the others become zeros, so that they disturb nobody. A state that is not finite
-        makes all its logits so, and the largest tell."""
-        if np.isfinite(self.values.sum()):
-            return np.ones(len(self.values), dtype=bool)
-        finite = np.isfinite(self.values.sum(axis=1))
-        self.logits[~finite] = self.values[~finite] = 0
+        makes all its logits so, and the largest tells."""
+        finite = np.isfinite(self.values[:, 0])
+        if not finite.all():
+            self.logits[~finite] = self.values[~finite] = 0
         return finite
 
     def exclude(self, token: int, rows: NDArray[np.bool_]) -> None:
@@ -214,7 +214,8 @@ def _keep(scores: Scores, part: _Part) -> Kept:
         candidates = scores.ids[:, : part.width]
         values = scores.values[:, : part.width].astype(np.float64)
     weights = np.exp((values - values[:, :1]) / part.temperature)
-    weights *= np.arange(weights.shape[1]) < part.top_k
+    width = weights.shape[1]
+    weights *= np.arange(width) < part.top_k if part.allowed is None else part.allowed[:, :width]
     # Cumulative sums run left to right, so zero weights on the right leave a row's bits alone.
     cumulative = weights.cumsum(axis=1)
     # A candidate stays while the mass before it is short of top_p: the smallest set that reaches top_p.
