@@ -53,6 +53,7 @@ def _engine_lines(e: dict[str, Any]) -> list[str]:
     return lines
 
 
+FIRST_CHUNK_BARS = {60: 95, 30: 93, 10: 90}  # by load
 SPEED_BARS = {"exact": 1.3, "tolerance": 2.0, "group": 1.6, "top_k": 1.6}
 
 
@@ -79,6 +80,29 @@ def _speculation_lines(s: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _load_lines(load: dict[str, Any]) -> list[str]:
+    """What was not measured (`--quick`) is left out."""
+    rates = f"{load['max_rate_pooled']:g}, {load['max_rate_twin']:g} requests/s"
+    figures = [
+        *(
+            (f"First chunk, mean, at {share} % of the twin's saturation: sooner than the twin's by",
+             load[f"fcl_reduction_{share}"], "{:.1f} %", f"≥ {bar} %")
+            for share, bar in FIRST_CHUNK_BARS.items()
+        ),
+        ("Highest rate with p99 first chunk ≤ 100 ms and no gap: pooled, twin", rates, "{}", "≥ 2.5 times"),
+        ("Underruns below 80 % of saturation", load["underruns_below_80"], "{}", "0"),
+        ("First chunk through Triton, p50, 4 at once ÷ alone", load["slope_4"], "{:.2f} times", "≤ 1.8 times"),
+        ("… 32 at once ÷ alone", load["slope_32"], "{:.2f} times", "≤ 4.5 times"),
+        ("Triton's share of the first chunk, p50", load["triton_overhead_ms_p50"], "{:.1f} ms", "≤ 3 ms"),
+    ]  # fmt: skip
+    command = f"`make loadtest`, {load['cores']} cores"
+    return [
+        f"| {meaning} | {form.format(value)} | {bar} | {command} |"
+        for meaning, value, form, bar in figures
+        if value is not None
+    ]
+
+
 def table(results: Path) -> str:
     """The Markdown table of whatever result files there are, without the markers; FileNotFoundError if none."""
     lines = ["| figure | measured | bar | command |", "|---|---|---|---|"]
@@ -86,6 +110,7 @@ def table(results: Path) -> str:
         ("quality.json", _quality_lines),
         ("engine.json", _engine_lines),
         ("speculation.json", _speculation_lines),
+        ("load.json", _load_lines),
     ):
         if (results / name).exists():
             lines += render(json.loads((results / name).read_text(encoding="utf-8")))

@@ -117,11 +117,12 @@ class Item:
         self.acceptance_lengths[accepted] += 1
 
     def sound(self, pcm: NDArray[np.float32], frames: int) -> None:
-        """Queue `frames` vocoded frames and let the chunk size grow."""
+        """Queue `frames` vocoded frames and let the chunk size grow, by half: a listener waits for the next chunk no
+        longer than he hears this one even where a step takes two thirds of a frame's time."""
         del self.pending[:frames]
         self.fresh_vocoder = False
         self.audio.append(pcm)
-        self.chunk_frames = min(2 * self.chunk_frames, self.settings.chunk_frames)
+        self.chunk_frames = min(self.chunk_frames + (self.chunk_frames + 1) // 2, self.settings.chunk_frames)
 
     @property
     def has_room(self) -> bool:
