@@ -84,6 +84,10 @@ evaluate: $(VOICE) $(TEACHER) ## Judge teacher, codec and voice by word error ra
 bench-speculation: $(VOICE) ## Speculation against none, every proposer x rule; writes results/speculation.json
 	$(PY) -m tests.benchmarks.speculation $(ARGS)
 
+.PHONY: bench-size
+bench-size: $(VOICE) ## Speculation by the size of the LM, 13 to 85 M; writes results/speculation_by_size.json and .png
+	$(PY) -m tests.benchmarks.by_size $(ARGS)
+
 .PHONY: evaluate-speculation
 evaluate-speculation: $(VOICE) $(TEACHER) ## Word error rate of every proposer x rule, sweeps, swaps; writes a picture
 	$(PY) -m training.speculation $(ARGS)
