@@ -144,3 +144,19 @@ def test_numbers_made_ahead_are_those_of_each_step() -> None:
         np.testing.assert_array_equal(ahead.take(now), uniforms(keys, now))
     now = counters + np.array([1, 1 << 32, 1], dtype=np.uint64)
     np.testing.assert_array_equal(ahead.take(now), uniforms(keys, now))
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_one_draw_is_the_draw_from_what_is_kept(rows: int) -> None:
+    """The short way of a plain step and the long one of acceptance rules, for the same random numbers."""
+    chance = np.random.default_rng(6)
+    for _ in range(200):
+        scores = Scores.of(chance.normal(0, chance.uniform(0.1, 6), (rows, 300)).astype(np.float32))
+        batch = SamplingBatch.from_settings(
+            [
+                settings(chance.uniform(0.1, 2), int(chance.integers(1, 33)), chance.choice([0.05, 0.9, 1.0]))
+                for _ in range(rows)
+            ]
+        )
+        uniform = chance.random(rows)
+        np.testing.assert_array_equal(sample(scores, batch, uniform), keep(scores, batch).draw(uniform))

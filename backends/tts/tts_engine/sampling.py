@@ -184,6 +184,9 @@ def sample(scores: Scores, settings: SamplingBatch, uniform: NDArray[np.float64]
     Returns:
         int64 [B], indices into V.
     """
+    parts = settings.parts
+    if len(parts) == 1 and parts[0].whole and parts[0].width is not None:
+        return _draw(scores, parts[0], uniform)
     return keep(scores, settings).draw(uniform)
 
 
@@ -205,11 +208,11 @@ def keep(scores: Scores, settings: SamplingBatch) -> Kept:
     return Kept(tokens, probs)
 
 
-def _keep(scores: Scores, part: _Part) -> Kept:
-    rows = np.arange(len(scores.ids))[:, None]
+def _filtered(scores: Scores, part: _Part) -> tuple[NDArray[np.int64], NDArray, NDArray[np.bool_], NDArray]:
+    """Candidates of each row, the largest first, their weights, which ones stay, and the mass up to each: [R, K]."""
     if part.width is None:
         candidates = np.argsort(-scores.logits, axis=1, kind="stable")
-        values = scores.logits[rows, candidates].astype(np.float64)
+        values = np.take_along_axis(scores.logits, candidates, axis=1).astype(np.float64)
     else:
         candidates = scores.ids[:, : part.width]
         values = scores.values[:, : part.width].astype(np.float64)
@@ -220,6 +223,22 @@ def _keep(scores: Scores, part: _Part) -> Kept:
     cumulative = weights.cumsum(axis=1)
     # A candidate stays while the mass before it is short of top_p: the smallest set that reaches top_p.
     kept = cumulative - weights < part.top_p * cumulative[:, -1:]
+    return candidates, weights, kept, cumulative
+
+
+def _draw(scores: Scores, part: _Part, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+    """`_keep(scores, part).draw(uniform)`, bit for bit, in fewer passes: what is dropped stays, with weight zero."""
+    candidates, weights, kept, cumulative = _filtered(scores, part)
+    weights *= kept
+    cumulative *= kept
+    order = candidates.argsort(axis=1)
+    probs = weights[part.rows[:, None], order] / cumulative.max(axis=1, keepdims=True)
+    return candidates[part.rows, order[part.rows, draw(probs, uniform)]]
+
+
+def _keep(scores: Scores, part: _Part) -> Kept:
+    rows = np.arange(len(scores.ids))[:, None]
+    candidates, weights, kept, cumulative = _filtered(scores, part)
     count = kept.sum(axis=1)
     total = cumulative[rows, count[:, None] - 1]
     widest = int(count.max())
