@@ -34,6 +34,7 @@ def main() -> int:
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="an engine setting, over config.pbtxt's"
     )
+    parser.add_argument("--traces", metavar="URL", help="OpenTelemetry collector: http://localhost:4318/v1/traces")
     args = parser.parse_args()
 
     def stop(*_: object) -> None:
@@ -51,6 +52,7 @@ def main() -> int:
             host=args.host,
             verbose=args.log_verbose,
             settings=parse_settings(args.set),
+            traces=args.traces,
         ) as server:
             print(f"ready: gRPC {server.grpc_url}  HTTP {server.http_url}  metrics {server.metrics_url}/metrics")
             print(f'try:   tts-client say "Hello there." -o hello.wav --url {server.grpc_url}', flush=True)

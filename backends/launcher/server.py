@@ -149,6 +149,12 @@ def _show(log: Path, process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.1)
 
 
+def _tracing(collector: str) -> list[str]:
+    """Options that make Triton trace every request by OpenTelemetry, as part of the caller's trace where it has one."""
+    settings = ("mode=opentelemetry", f"opentelemetry,url={collector}", "rate=1", "level=TIMESTAMPS")
+    return [f"--trace-config={setting}" for setting in settings]
+
+
 @contextmanager
 def running_server(
     repository: Path = REPOSITORY,
@@ -161,11 +167,12 @@ def running_server(
     start_seconds: float = 120,
     warm_up: bool = True,
     settings: Mapping[str, str] | None = None,
+    traces: str | None = None,
 ) -> Iterator[RunningServer]:
     """Start, wait for a real inference, yield the addresses, stop. Port 0 = any free one.
 
     verbose: tritonserver's log level; above 0 its log goes to standard error. warm_up: the real inference.
-    settings: engine settings that take the place of those in config.pbtxt.
+    settings: engine settings that take the place of those in config.pbtxt. traces: URL of an OpenTelemetry collector.
     Raises LauncherError with one sentence when the server cannot start.
     """
     if not (repository / MODEL / "config.pbtxt").exists():
@@ -193,6 +200,7 @@ def running_server(
             f"--grpc-address={host}",
             f"--http-address={host}",
             f"--metrics-address={host}",
+            *(_tracing(traces) if traces else ()),
         ]
         with log.open("wb") as output:
             process = subprocess.Popen(

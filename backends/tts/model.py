@@ -117,6 +117,8 @@ class TritonPythonModel:
         self._watch.remove(stream)  # now, so that what is not in flight any more has been counted
         self._report()
         line: dict[str, Any] = {"event": "request", "id": stream.request_id, "outcome": outcome}
+        if stream.trace:
+            line |= json.loads(stream.trace)
         if error:
             line["error"] = error
         if timings:

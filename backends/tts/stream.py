@@ -20,6 +20,7 @@ class Stream:
 
     def __init__(self, request: Any, sample_rate: int) -> None:
         self.request_id = request.request_id()
+        self.trace = request.trace().get_context()  # JSON with a W3C traceparent, where Triton traces the request
         self.sender = request.get_response_sender()
         self.wanted = set(request.requested_output_names())
         self.sample_rate = sample_rate

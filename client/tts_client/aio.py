@@ -16,7 +16,7 @@ from tts_client.chunk import Chunk
 from tts_client.client import LIVE_TIMEOUT_S
 from tts_client.errors import Cancelled, ServerError, TTSError, from_status, unreachable
 from tts_client.report import StreamReport
-from tts_client.wire import CHANNEL_OPTIONS, speech_chunk, speech_request
+from tts_client.wire import CHANNEL_OPTIONS, metadata, speech_chunk, speech_request
 
 
 async def _held_open(
@@ -33,13 +33,17 @@ class AsyncSpeechStream(AsyncIterator[Chunk]):
     Closing it, leaving its `async with` block, or cancelling the task that awaits it cancels the request.
     """
 
-    def __init__(self, client: AsyncTTSClient, request: service_pb2.ModelInferRequest, timeout: float | None) -> None:
+    def __init__(
+        self, client: AsyncTTSClient, request: service_pb2.ModelInferRequest, timeout: float | None, traceparent: str
+    ) -> None:
         self._client = client
         self._chunks: list[Chunk] = []
         self._closed = False
         self._sent = time.perf_counter()
         self._done = asyncio.Event()
-        self._call = client.stub.ModelStreamInfer(_held_open(request, self._done), timeout=timeout)
+        self._call = client.stub.ModelStreamInfer(
+            _held_open(request, self._done), timeout=timeout, metadata=metadata(traceparent)
+        )
         self._responses = self._call.__aiter__()
 
     async def __anext__(self) -> Chunk:
@@ -110,12 +114,13 @@ class AsyncTTSClient:
         reference_wav: NDArray[np.float32] | None = None,
         reference_text: str | None = None,
         request_id: str = "",
+        traceparent: str = "",
         timeout: float | None = None,
         **params: float | int | str | bool,
     ) -> AsyncSpeechStream:
         """Send a text; returns at once with the stream of its audio. Arguments and errors: `TTSClient.stream`."""
         request = speech_request(self.model, text, params, reference_wav, reference_text, request_id)
-        return AsyncSpeechStream(self, request, timeout)
+        return AsyncSpeechStream(self, request, timeout, traceparent)
 
     async def check(self, timeout: float = 5.0) -> None:
         """Connect and ask for the model. Raises ServerUnreachable, or Unavailable if the model is not ready."""

@@ -17,7 +17,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tts_client.chunk import Chunk
 from tts_client.errors import Cancelled, ServerError, TTSError, from_status, unreachable
 from tts_client.report import StreamReport
-from tts_client.wire import CHANNEL_OPTIONS, speech_chunk, speech_request
+from tts_client.wire import CHANNEL_OPTIONS, metadata, speech_chunk, speech_request
 
 LIVE_TIMEOUT_S = 2.0
 
@@ -37,14 +37,18 @@ class SpeechStream(Iterator[Chunk]):
     Closing it (explicitly, at the end of a `with` block, or by dropping it) cancels the request if it is not finished.
     """
 
-    def __init__(self, client: TTSClient, request: service_pb2.ModelInferRequest, timeout: float | None) -> None:
+    def __init__(
+        self, client: TTSClient, request: service_pb2.ModelInferRequest, timeout: float | None, traceparent: str
+    ) -> None:
         self._client = client
         self._chunks: list[Chunk] = []
         self._sent = time.perf_counter()
         self._done = threading.Event()
         self._closed = False
         # One stream a request: an error then ends only its own request, and cancelling needs no bookkeeping.
-        self._call = client.stub.ModelStreamInfer(_held_open(request, self._done), timeout=timeout)
+        self._call = client.stub.ModelStreamInfer(
+            _held_open(request, self._done), timeout=timeout, metadata=metadata(traceparent)
+        )
 
     def __next__(self) -> Chunk:
         """The next chunk. Raises a TTSError, Cancelled after `close` among them."""
@@ -119,19 +123,21 @@ class TTSClient:
         reference_wav: NDArray[np.float32] | None = None,
         reference_text: str | None = None,
         request_id: str = "",
+        traceparent: str = "",
         timeout: float | None = None,
         **params: float | int | str | bool,
     ) -> SpeechStream:
         """Send a text; returns at once with the stream of its audio.
 
         reference_wav: float32 [samples] at the voice's sample rate, with reference_text what is said in it, for voices
-        that can clone. request_id: the request's name in the server's log (default: a random one). timeout: seconds for
-        the whole stream. params: the server's request parameters by name (temperature, top_k, top_p, seed, max_seconds,
-        chunk_frames, first_chunk_frames, speculation, acceptance, …).
+        that can clone. request_id: the request's name in the server's log (default: a random one). traceparent: the
+        W3C context of the trace that the request belongs to. timeout: seconds for the whole stream. params: the
+        server's request parameters by name (temperature, top_k, top_p, seed, max_seconds, chunk_frames,
+        first_chunk_frames, speculation, acceptance, …).
         Raises InvalidArgument for what cannot be sent; all else is raised by the stream.
         """
         request = speech_request(self.model, text, params, reference_wav, reference_text, request_id)
-        return SpeechStream(self, request, timeout)
+        return SpeechStream(self, request, timeout, traceparent)
 
     def check(self, timeout: float = 5.0) -> None:
         """Connect and ask for the model. Raises ServerUnreachable, or Unavailable if the model is not ready."""

@@ -55,6 +55,11 @@ def speech_request(
     return request
 
 
+def metadata(traceparent: str) -> list[tuple[str, str]]:
+    """gRPC metadata of a stream that belongs to a trace (W3C trace context)."""
+    return [("traceparent", traceparent)] if traceparent else []
+
+
 def speech_chunk(response: service_pb2.ModelStreamInferResponse, index: int, received_s: float) -> Chunk:
     """The chunk in one response of a stream. Raises the TTSError it holds instead, ServerError if it is not speech."""
     if response.error_message:
