@@ -89,7 +89,7 @@ def test_a_graph_in_parts_gives_what_the_whole_does(voice: Voice) -> None:
 
 
 def test_a_crowd_in_parts_sounds_as_each_alone(voice: Voice) -> None:
-    """Enough rows that decoding is cut too (`language_model.WIDE`), with one lane and with three."""
+    """Enough rows that decoding is cut too (`language_model.PART`), with one lane and with four."""
     heard = []
     for threads in (1, 4):
         engine = Engine(voice, EngineConfig(capacity=20, threads=threads), ToyText())

@@ -41,7 +41,7 @@ def traced(repository: Path) -> Iterator[RunningServer]:
         collector.shutdown()
 
 
-def collected(trace: str, seconds: float = 20) -> bool:
+def collected(trace: str, seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds  # spans are sent in batches, every five seconds
     while time.monotonic() < deadline:
         if any(trace in spans for spans in Collector.received):

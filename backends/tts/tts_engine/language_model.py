@@ -18,9 +18,9 @@ from tts_engine.session import Binding, Session, empty
 from tts_engine.voice import Voice
 
 MASKED = np.float32(-1e30)
-# Positions from which on two halves of a batch side by side are faster than the whole (int8, 12.7 M parameters, one
-# token of 8, 16, 32 rows: 0.88, 1.56, 3.11 ms whole and 0.66, 1.00, 1.87 in halves).
-WIDE = 16
+# Positions that are worth a run of their own beside others (int8, 12.7 M parameters, one token of 8, 16, 32 rows:
+# 0.88, 1.56, 3.11 ms whole and 0.66, 1.00, 1.87 in halves).
+PART = 8
 BATCHES_KEPT = 64  # bound shapes; binding one takes some 0.3 ms, and prefills come in many
 
 
@@ -134,7 +134,7 @@ class LanguageModelBatch:
     def run(self) -> None:
         """One forward pass; the cache's slots are extended in place from `write_idx` on, their lengths stay."""
         rows, n = self.position_ids.shape
-        parts = self._model.lanes.parts(rows) if rows * n >= WIDE else 1
+        parts = self._model.lanes.parts(min(rows, rows * n // PART))
         if parts not in self._bindings:
             self._bindings[parts] = [self._bind(*edge) for edge in pairwise(cuts(rows, parts))]
         self._model.lanes.share([binding.run for binding in self._bindings[parts]])
