@@ -74,6 +74,7 @@ class TritonPythonModel:
         """Called once every stream has ended, or when the server gives up waiting: what is left is cancelled."""
         self._watch.stop()
         self._engine.stop()
+        self._metrics.close()
 
     def _refuse(self, stream: Stream, error: Exception) -> None:
         message = str(error)
