@@ -49,11 +49,6 @@ class Metrics:
                      "tts_underruns_total", "tts_audio_seconds_total"):  # fmt: skip
             self._metric(name)  # there from the start, at zero
 
-    def close(self) -> None:
-        """Give all metrics back to the server; later, while the interpreter ends, that crashes the process."""
-        self._metrics.clear()
-        self._families.clear()
-
     def outcome(self, name: str) -> None:
         """Count a request that ended: a finish reason, "invalid", "rejected" or "timeout"."""
         self._metric("tts_requests_total", outcome=name).increment(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import sys
@@ -74,7 +75,10 @@ class TritonPythonModel:
         """Called once every stream has ended, or when the server gives up waiting: what is left is cancelled."""
         self._watch.stop()
         self._engine.stop()
-        self._metrics.close()
+        # Metrics and response senders must go back while the server listens: later, as the interpreter ends, each
+        # of them crashes the process.
+        self.__dict__.clear()
+        gc.collect()
 
     def _refuse(self, stream: Stream, error: Exception) -> None:
         message = str(error)
