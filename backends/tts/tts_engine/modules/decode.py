@@ -80,10 +80,10 @@ class Decode:
         cache = self._model.cache
         cache.reserve(int(cache.lengths[: cache.count].max()) + n)
         batch = self._model.batch(start, start + rows, n, n)
-        batch.tokens[:, :, 0] = tokens
-        batch.tokens[:, :, 0] += self._logit_offset
-        batch.position_ids[:] = batch.lengths[:, None] + (np.arange(n) if depths is None else depths)
+        columns = np.arange(n)
+        np.add(tokens, self._logit_offset, out=batch.tokens[:, :, 0])
+        np.add(batch.lengths[:, None], columns if depths is None else depths, out=batch.position_ids)
         batch.see_context(np.tri(n, dtype=bool) if visible is None else visible)
-        batch.logit_idx[:] = np.arange(n)
+        batch.logit_idx[:] = columns
         batch.run()
         return batch.scores, batch.hidden
