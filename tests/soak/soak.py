@@ -31,6 +31,7 @@ MALFORMED: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 CANCELLED, WRONG, KEPT = 0.10, 0.05, 0.01  # shares; KEPT: compared with the same request alone
 MEMORY_BOUND = 0.02
+STUB = "triton_python_backend_stub"  # the kernel keeps 15 letters of a process's name
 WARM_UP = 0.2  # of the streams, before memory is weighed
 
 
@@ -154,8 +155,10 @@ def memory(pid: int) -> dict[str, int]:
             fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
         except OSError:
             continue
-        if fields.get("PPid", "").strip() == str(pid) and "stub" in fields["Name"]:
+        if fields.get("PPid", "").strip() == str(pid) and STUB.startswith(fields["Name"].strip()):
             made["stub"] = _resident(int(status.parent.name))
+    if "stub" not in made:
+        raise LookupError(f"server {pid} has no process {STUB}")
     return made
 
 

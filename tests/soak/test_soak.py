@@ -14,3 +14,4 @@ def test_nothing_is_lost_in_four_hundred_mixed_streams(server: RunningServer) ->
     assert faults == []
     assert result["spoken"] + result["cancelled"] + result["refused"] == 400
     assert min(result["spoken"], result["cancelled"], result["refused"], result["compared_with_alone"]) > 0
+    assert set(result["memory_kb_at_the_end"]) == {"server", "stub"}
