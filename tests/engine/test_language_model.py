@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tts_engine import language_model
 from tts_engine.engine import Engine
 from tts_engine.item import Stage
 from tts_engine.kv_cache import BLOCK
-from tts_engine.language_model import BATCHES_KEPT
 from tts_engine.request import SamplingParams, SpeechRequest
 
 
@@ -98,7 +98,7 @@ def test_a_batch_that_is_used_again_sees_its_own_context(speaking: Engine) -> No
         assert (batch.bias[:, 0, 0][~visible] < -1e29).all()
 
 
-def test_batches_stay_bound_as_long_as_their_memory_is_kept(speaking: Engine) -> None:
+def test_batches_stay_bound_as_long_as_their_memory_is_kept(speaking: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     model = speaking.model
     first = model.batch(0, 3, 1, 1)
     model.cache.reserve(2 * BLOCK)
@@ -108,7 +108,10 @@ def test_batches_stay_bound_as_long_as_their_memory_is_kept(speaking: Engine) ->
     assert model.batch(0, 3, 1, 1) is first
     model.cache.remove(0, scrub=True)  # drops what was kept
     generations = model.cache.generations
-    for n in range(2, BATCHES_KEPT + 4):
-        model.batch(0, 1, n, 1)
-    assert len(model._batches) == BATCHES_KEPT
+    bound = 4 * model.batch(0, 3, 8, 8).bytes
+    monkeypatch.setattr(language_model, "BYTES_KEPT", bound)
+    for n in range(2, 20):
+        last = model.batch(0, 3, n, n)
+        assert model.batch(0, 3, n, n) is last
+        assert sum(batch.bytes for batch in model._batches.values()) <= max(bound, last.bytes)
     assert {key[0] for key in model._batches} <= generations

@@ -21,7 +21,7 @@ MASKED = np.float32(-1e30)
 # Positions that are worth a run of their own beside others (int8, 12.7 M parameters, one token of 8, 16, 32 rows:
 # 0.88, 1.56, 3.11 ms whole and 0.66, 1.00, 1.87 in halves).
 PART = 8
-BATCHES_KEPT = 64  # bound shapes; binding one takes some 0.3 ms, and prefills come in many
+BYTES_KEPT = 32 << 20  # of bound batches: binding one takes some 0.3 ms, but a wide verification's logits are 10 MB
 
 
 class LanguageModel:
@@ -71,9 +71,10 @@ class LanguageModel:
         if batch is None:
             kept = self.cache.generations  # the others' memory is only alive because it is bound
             self._batches = {key: one for key, one in self._batches.items() if key[0] in kept}
-            if len(self._batches) >= BATCHES_KEPT:
-                self._batches.pop(next(iter(self._batches)))
             batch = LanguageModelBatch(self, start, stop, n, m)
+            room = BYTES_KEPT - batch.bytes - sum(one.bytes for one in self._batches.values())
+            while room < 0 and self._batches:
+                room += self._batches.pop(next(iter(self._batches))).bytes
         else:
             batch.tokens[:] = 0  # what somebody left here would be read for rows that nobody fills
             batch.states[:] = 0
@@ -106,6 +107,7 @@ class LanguageModelBatch:
         )
         self.hidden = empty(rows, n if model.reads_states else m, model.hidden_size)
         self.states = np.zeros((rows, n, model.hidden_size) if model.reads_states else 0, dtype=np.float32)
+        self.bytes = self.scores.logits.nbytes + self.bias.nbytes + self.hidden.nbytes + self.states.nbytes
         self._columns = np.arange(cache.positions)
         self._seen = np.full(rows, -2)  # `write_idx` that a bias of single positions was last filled for
         self._bindings: dict[int, list[Binding]] = {}  # by the number of parts
