@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,9 +46,9 @@ def test_parts_follow_the_rows_and_the_idle_lanes() -> None:
     assert future.result(30) and lanes.parts(32) == 3
 
 
-@pytest.mark.parametrize("config", [EngineConfig(threads=1), EngineConfig(provider="cuda")])
-def test_one_run_at_a_time_where_more_would_not_help(config: EngineConfig) -> None:
-    assert Lanes(config).parts(32) == 1
+@pytest.mark.parametrize("settings", [{"threads": 1}, {"graph_threads": 2}, {"provider": "cuda"}])
+def test_one_run_at_a_time_where_more_would_not_help(settings: dict[str, Any]) -> None:
+    assert Lanes(EngineConfig(**settings)).parts(32) == 1
 
 
 def test_a_part_whose_lane_does_not_begin_is_the_callers() -> None:
@@ -89,12 +90,14 @@ def test_a_graph_in_parts_gives_what_the_whole_does(voice: Voice) -> None:
 
 
 def test_a_crowd_in_parts_sounds_as_each_alone(voice: Voice) -> None:
-    """Enough rows that decoding is cut too (`language_model.PART`), with one lane and with four."""
+    """Enough rows that decoding is cut too (`language_model.PART`), with one lane, with four and with a wide one."""
     heard = []
-    for threads in (1, 4):
-        engine = Engine(voice, EngineConfig(capacity=20, threads=threads), ToyText())
+    for threads, of_a_run in ((1, 1), (4, 1), (2, 2)):
+        config = EngineConfig(capacity=20, threads=threads, graph_threads=of_a_run)
+        engine = Engine(voice, config, ToyText())
         crowd = [say(engine, "ten words or so. and more", seed=seed, max_seconds=1) for seed in range(20)]
         drain(engine)
         heard.append([listener.audio for listener in crowd])
-    for one, other in zip(*heard, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for one, *others in zip(*heard, strict=True):
+        for other in others:
+            np.testing.assert_array_equal(one, other)

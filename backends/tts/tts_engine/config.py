@@ -11,9 +11,10 @@ from pathlib import Path
 class EngineConfig:
     """What a deployment may choose.
 
-    capacity: requests in flight at once. threads: graph runs at once, of one thread each. max_text_chars: longest text
-    taken. sentence_pause_seconds: silence between two sentences of one request. serving: "pooled", or "batched" for
-    the twin of `tts_engine.twin`; batch_window_ms: how long its first request waits for company. max_lead_seconds:
+    capacity: requests in flight at once. threads: for all graph runs together; graph_threads: of them for one run, 1
+    for a language model that fits into the cache, all of them for one that waits for memory. max_text_chars: longest
+    text taken. sentence_pause_seconds: silence between two sentences of one request. serving: "pooled", or "batched"
+    for the twin of `tts_engine.twin`; batch_window_ms: how long its first request waits for company. max_lead_seconds:
     audio sent ahead of its listener at most, so that a reader that does not read costs no more memory than that; 0: no
     bound. max_first_chunk_ms: a request whose projected first chunk comes later is refused at once; 0: none is.
     provider: where graphs run, "cpu", or "cuda" with onnxruntime-gpu in onnxruntime's place.
@@ -21,6 +22,7 @@ class EngineConfig:
 
     capacity: int = 32
     threads: int = 2
+    graph_threads: int = 1
     max_text_chars: int = 200_000
     sentence_pause_seconds: float = 0.2
     serving: str = "pooled"
@@ -34,6 +36,8 @@ class EngineConfig:
             raise ValueError(f"engine setting capacity must be between 1 and 1024, not {self.capacity}")
         if not 1 <= self.threads <= 256:
             raise ValueError(f"engine setting threads must be between 1 and 256, not {self.threads}")
+        if not 1 <= self.graph_threads <= self.threads:
+            raise ValueError(f"engine setting graph_threads must be between 1 and threads, not {self.graph_threads}")
         if self.max_text_chars < 1:
             raise ValueError(f"engine setting max_text_chars must be at least 1, not {self.max_text_chars}")
         if not 0 <= self.sentence_pause_seconds <= 10:

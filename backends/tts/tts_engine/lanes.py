@@ -1,4 +1,4 @@
-"""Lanes: graph runs side by side, each on one thread; a batch is cut into as many parts as lanes are idle."""
+"""Lanes: graph runs side by side, each on few threads; a batch is cut into as many parts as lanes are idle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Lanes:
-    """The loop's own thread and `threads` - 1 beside it (on a GPU none: there one run fills the device).
+    """`threads` / `graph_threads` of them, the loop's own thread first (on a GPU one: there a run fills the device).
 
     Cutting a batch is worth more than threads inside a graph, which meet after every operator: four prompts 4.5 ms in
     two parts, 6.5 ms with two threads, 7.8 ms with one. A row's result does not depend on its company, so parts give
@@ -24,7 +24,7 @@ class Lanes:
     """
 
     def __init__(self, config: EngineConfig) -> None:
-        self._beside = config.threads - 1 if config.provider == "cpu" else 0
+        self._beside = config.threads // config.graph_threads - 1 if config.provider == "cpu" else 0
         # One thread at least: what runs beside the loop (`Overlap`) shares its core where there is only one.
         self._threads = ThreadPoolExecutor(max(1, self._beside), thread_name_prefix="tts-lane")
         self._begun: list[Future[Any]] = []

@@ -21,7 +21,8 @@ MASKED = np.float32(-1e30)
 # Positions that are worth a run of their own beside others (int8, 12.7 M parameters, one token of 8, 16, 32 rows:
 # 0.88, 1.56, 3.11 ms whole and 0.66, 1.00, 1.87 in halves).
 PART = 8
-BYTES_KEPT = 32 << 20  # of bound batches: binding one takes some 0.3 ms, but a wide verification's logits are 10 MB
+BYTES_KEPT = 8 << 20  # of bound batches, their logits left out; binding one takes some 0.3 ms
+WIDEST = 65  # positions a slot that the shared logits have room for: a verification of the largest tree
 
 
 class LanguageModel:
@@ -63,6 +64,7 @@ class LanguageModel:
             )
         self.hidden_size = voice.hidden_size
         self._batches: dict[tuple[int, ...], LanguageModelBatch] = {}  # the one used last is the last
+        self._scores = self._allocate(config.capacity * WIDEST)  # pages that are never written cost no memory
 
     def batch(self, start: int, stop: int, n: int, m: int) -> LanguageModelBatch:
         """Bound arrays for slots start … stop - 1, n positions and m logit rows each, tokens and states zero."""
@@ -82,14 +84,24 @@ class LanguageModel:
         batch.write_idx[:] = self.cache.lengths[start:stop]
         return batch
 
+    def scores(self, rows: int, m: int) -> Scores:
+        """Memory for [rows, m] positions, the same for all batches: the next run, of whichever, overwrites it."""
+        wanted = rows * m
+        memory = self._scores if wanted <= len(self._scores.values) else self._allocate(wanted)
+        return memory[:wanted].reshape(rows, m)
+
+    def _allocate(self, positions: int) -> Scores:
+        ids = np.empty((positions, self.top), dtype=np.int64)
+        return Scores(empty(positions, self.logit_count), empty(positions, self.top), ids)
+
 
 class LanguageModelBatch:
     """Input and output arrays of one batch shape, bound to the graph. Fill the inputs, `run()`, read the outputs.
 
     `tokens` int64 [B, n, C] and `position_ids` int64 [B, n], `bias` float32 [B, 1, n, T], `logit_idx` int64 [B, m];
     `write_idx` int64 [B], where the first new position is written: the slots' lengths unless changed. MTP modules
-    also read `states` float32 [B, n, H]. `scores` of [B, m] positions and `hidden` float32 [B, m, H] (MTP: [B, n, H])
-    are overwritten by the next run.
+    also read `states` float32 [B, n, H]. `scores` of [B, m] positions are overwritten by the next run of any batch of
+    this model, `hidden` float32 [B, m, H] (MTP: [B, n, H]) by the next of this one.
     """
 
     def __init__(self, model: LanguageModel, start: int, stop: int, n: int, m: int) -> None:
@@ -102,12 +114,10 @@ class LanguageModelBatch:
         self.write_idx = np.zeros(rows, dtype=np.int64)
         self.bias = np.zeros((rows, 1, n, cache.positions), dtype=np.float32)
         self.logit_idx = np.zeros((rows, m), dtype=np.int64)
-        self.scores = Scores(
-            empty(rows, m, model.logit_count), empty(rows, m, model.top), np.empty((rows, m, model.top), dtype=np.int64)
-        )
+        self.scores = model.scores(rows, m)
         self.hidden = empty(rows, n if model.reads_states else m, model.hidden_size)
         self.states = np.zeros((rows, n, model.hidden_size) if model.reads_states else 0, dtype=np.float32)
-        self.bytes = self.scores.logits.nbytes + self.bias.nbytes + self.hidden.nbytes + self.states.nbytes
+        self.bytes = self.bias.nbytes + self.hidden.nbytes + self.states.nbytes
         self._columns = np.arange(cache.positions)
         self._seen = np.full(rows, -2)  # `write_idx` that a bias of single positions was last filled for
         self._bindings: dict[int, list[Binding]] = {}  # by the number of parts

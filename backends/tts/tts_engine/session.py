@@ -1,4 +1,4 @@
-"""One exported graph on ONNX Runtime: named arrays in, named arrays out, time counted; one thread a run."""
+"""One exported graph on ONNX Runtime: named arrays in, named arrays out, time counted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Session:
     def __init__(self, path: Path, config: EngineConfig, inputs: Collection[str], outputs: Collection[str]) -> None:
         """Load `path` and check that it has (at least) the named inputs and outputs; VoiceError otherwise."""
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # `Lanes` says why
+        options.intra_op_num_threads = config.graph_threads  # `Lanes` says why they are few
         options.inter_op_num_threads = 1
         providers = PROVIDERS[config.provider]
         if providers[0] not in onnxruntime.get_available_providers():
