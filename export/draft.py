@@ -1,6 +1,6 @@
 """Turn a trained draft (heads or MTP modules) into graphs beside the LM, each held to its torch module.
 
-    python -m export.draft --draft checkpoints/rms/heads-4                    # heads.onnx into model_repository/tts/1
+    python -m export.draft --draft checkpoints/rms/heads-4              # head_1.onnx … into model_repository/tts/1
     python -m export.draft --draft checkpoints/rms/heads-4 --variant int8
     python -m export.draft --draft checkpoints/rms/mtp-2 --out /srv/voice     # mtp_1.onnx, mtp_2.onnx
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from export import samples
 from export.checkpoint import Checkpoint
 from export.draft_gates import heads_gates, mtp_gates
-from export.draft_graphs import build_heads, build_mtp
+from export.draft_graphs import build_head, build_mtp
 from export.errors import ExportError
 from export.gate import Gate, require, table
 from export.lm import LlamaConfig
@@ -54,7 +54,8 @@ def export_draft(draft: Path, lm: Path, out: Path, variant: str = "fp32", thread
     with torch.no_grad():
         hidden = model.hidden(torch.from_numpy(tokens))[0]
     if checkpoint.config["kind"] == "heads":
-        graphs = {"heads.onnx": build_heads(checkpoint, base)}
+        heads = range(int(checkpoint.config["heads"]))
+        graphs = {f"head_{head + 1}.onnx": build_head(checkpoint, base, head) for head in heads}
     else:
         modules = range(int(checkpoint.config["num_hidden_layers"]))
         graphs = {f"mtp_{module + 1}.onnx": build_mtp(checkpoint, base, module) for module in modules}
@@ -62,8 +63,7 @@ def export_draft(draft: Path, lm: Path, out: Path, variant: str = "fp32", thread
     exact = [load(graph, threads) for graph in graphs.values()]
     sessions = [load(graph, threads) for graph in served.values()]
     if checkpoint.config["kind"] == "heads":
-        heads = DraftHeads.from_pretrained(draft)
-        gates = heads_gates(exact[0], sessions[0], heads, model, tokens, hidden.numpy(), variant)
+        gates = heads_gates(exact, sessions, DraftHeads.from_pretrained(draft), model, tokens, hidden, variant)
     else:
         gates = mtp_gates(exact, sessions, MTP.from_pretrained(draft), model, tokens, hidden, variant)
     require(gates)

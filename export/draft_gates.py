@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from export.gate import Gate, milliseconds
-from export.parity import LOGIT_BAR, SPEED_BATCHES
+from export.parity import LOGIT_BAR
 from export.runtime import MASKED, blocks
 from training.models.draft_heads import DraftHeads
 from training.models.llama import SpeechLM
@@ -19,42 +19,48 @@ Tokens = NDArray[np.int64]
 
 
 def heads_gates(
-    exact: onnxruntime.InferenceSession,
-    served: onnxruntime.InferenceSession,
+    exact: list[onnxruntime.InferenceSession],
+    served: list[onnxruntime.InferenceSession],
     heads: DraftHeads,
     model: SpeechLM,
     tokens: Tokens,
-    hidden: Floats,
+    hidden: torch.Tensor,
     variant: str,
 ) -> list[Gate]:
-    """The fp32 graph against torch, the served form on its own and against fp32.
+    """Each head on torch's states: the fp32 graph against torch, the served form on its own and in company.
 
-    tokens int64 [1, T, C] and the LM's hidden states [1, T, H] of them; the last has no next token.
+    tokens int64 [1, T, C] and the LM's hidden states [1, T, H] of them; only positions with all next tokens count.
     """
-    hidden, following = hidden[:, :-1], tokens[:, 1:]
-
-    def run(session: onnxruntime.InferenceSession, states: Floats, ids: Tokens) -> Floats:
-        feeds = {"hidden": states} | ({"tokens": ids} if heads.config.reads_next_token else {})
-        logits: Floats = session.run(None, feeds)[0]
-        return logits
-
+    reads, length = heads.config.reads_path, tokens.shape[1] - heads.steps
     with torch.no_grad():
-        embedded = model.model.embed_tokens(torch.from_numpy(following)).sum(2)
-        states = heads(torch.from_numpy(hidden), embedded)
+        embedded = model.model.embed_tokens(torch.from_numpy(tokens)).sum(2)
+        following = torch.stack([embedded[:, i : i + length] for i in range(1, heads.steps + 1)], -2)
+        states = heads(hidden[:, :length], following)
         wanted = (states @ model.lm_head.weight[model.config.logit_offset :].T).numpy()
-    whole, logits = run(exact, hidden, following), run(served, hidden, following)
-    by_row = run(served, hidden[0, :, None], following[0, :, None])
-    places = range(hidden.shape[1])
-    alone = np.stack([run(served, hidden[:, t : t + 1], following[:, t : t + 1])[0, 0] for t in places])
-    company = max(float(np.abs(by_row[:, 0] - alone).max()), float(np.abs(logits[0] - alone).max()))
-    rows = [
-        Gate("heads fp32", "max |Δ logit|", float(np.abs(whole - wanted).max()), LOGIT_BAR),
-        *_served_gates(f"heads {variant}", logits, wanted, company),
-    ]
-    for batch in SPEED_BATCHES:
-        states, ids = np.repeat(hidden[:, -1:], batch, 0), np.repeat(following[:, -1:], batch, 0)
-        ms = milliseconds(lambda s=states, i=ids: run(served, s, i))  # type: ignore[misc]
-        rows.append(Gate(f"heads {variant}", f"B = {batch}", batch, ms=ms))
+    rows: list[Gate] = []
+    before = first = hidden[:, :length].numpy()
+    for index, (session, form) in enumerate(zip(exact, served, strict=True)):
+        ahead = tokens[:, index + 1 : index + 1 + length]
+
+        def run(graph: onnxruntime.InferenceSession, inputs: Floats, ids: Tokens) -> tuple[Floats, Floats]:
+            feeds = {"hidden": inputs} | ({"tokens": ids} if reads else {})
+            logits, after = graph.run(["logits", "next_hidden"], feeds)
+            return logits, after
+
+        (whole, after), logits = run(session, before, ahead), run(form, before, ahead)[0]
+        by_row = run(form, before[0, :, None], ahead[0, :, None])[0]
+        alone = np.stack([run(form, before[:, t : t + 1], ahead[:, t : t + 1])[0][0, 0] for t in range(length)])
+        company = max(float(np.abs(by_row[:, 0] - alone).max()), float(np.abs(logits[0] - alone).max()))
+        target, state = wanted[:, :, index], states[:, :, index].numpy()
+        name = f"head_{index + 1}"
+        rows += [
+            Gate(f"{name} fp32", "max |Δ logit|", float(np.abs(whole - target).max()), LOGIT_BAR),
+            Gate(f"{name} fp32", "max |Δ hidden|", float(np.abs(after - state).max()), LOGIT_BAR),
+            *_served_gates(f"{name} {variant}", logits, target, company),
+        ]
+        ms = milliseconds(lambda f=form, b=before, a=ahead: run(f, b[:, :1], a[:, :1]))  # type: ignore[misc]
+        rows.append(Gate(f"{name} {variant}", "one position, B = 1", 1, ms=ms))
+        before = state if reads else first
     return rows
 
 

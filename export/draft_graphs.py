@@ -1,10 +1,10 @@
-"""heads.onnx and mtp_I.onnx: what drafts for the LM, fed with its last hidden states.
+"""head_I.onnx and mtp_I.onnx: what drafts for the LM, fed with its last hidden states.
 
 Every weight multiplies in a MatMul of two dimensions, so that the forms of `export.quantize` apply to drafts too.
 
-**heads.onnx** `hidden` float32 [B,n,H], `tokens` int64 [B,n,C] (the token that the state led to; absent where heads
-read none) → `logits`, `top_logits` float32, `top_ids` int64 [B,n,k,…]; head i = 1 … k drafts the token i behind the
-LM's.
+**head_I.onnx** (I = 1 …) `hidden` float32 [B,n,H] (the state of the head before, of the first the LM's; the LM's for
+all where heads read no tokens), `tokens` int64 [B,n,C] (the token that state led to, which is drafted behind) →
+`logits`, `top_logits`, `top_ids`, `next_hidden` float32 [B,n,H].
 **mtp_I.onnx** (I = 1 …) as lm.onnx with one layer and a cache of its own: `hidden` float32 [B,n,H] (the LM's, or the
 module's before), `tokens` int64 [B,n,C] (the token I behind the one the position reads; absent where the module reads
 none), `position_ids`, `write_idx`, `bias`, `logit_idx`, `past_k.(I-1)`, `past_v.(I-1)` → `logits`, `top_logits`,
@@ -13,7 +13,6 @@ none), `position_ids`, `write_idx`, `bias`, `logit_idx`, `past_k.(I-1)`, `past_v
 
 from __future__ import annotations
 
-import numpy as np
 import onnx
 
 from export.checkpoint import Checkpoint
@@ -33,28 +32,25 @@ from export.lm import (
 )
 
 
-def build_heads(checkpoint: Checkpoint, lm: Checkpoint) -> onnx.ModelProto:
-    """The fp32 graph of draft heads (training/models/draft_heads.py), with the LM's embeddings and head in it."""
-    count, hidden = (int(checkpoint.config[name]) for name in ("heads", "hidden_size"))
-    graph = Graph("heads")
+def build_head(checkpoint: Checkpoint, lm: Checkpoint, head: int) -> onnx.ModelProto:
+    """The fp32 graph of draft head I = head + 1 (training/models/draft_heads.py), with the LM's embeddings and head."""
+    hidden = int(checkpoint.config["hidden_size"])
+    name = f"heads.{head}"
+    graph = Graph(f"head_{head + 1}")
     graph.input("hidden", F32, ["B", "n", hidden])
     known, config = "hidden", LlamaConfig.from_dict(lm.config)
-    if checkpoint.config["reads_next_token"]:
+    if checkpoint.config["reads_path"]:
         graph.input("tokens", I64, ["B", "n", config.channels])
         known = graph.node("Concat", ["hidden", add_embedding(graph, lm, config)], "known", axis=-1)
-    states = []
-    for index in range(count):
-        name = f"heads.{index}"
-        x = add_linear(graph, known, [checkpoint.tensor(f"{name}.up_proj.weight")], f"{name}.up_proj")
-        bias = graph.weight(f"{name}.up_proj.bias", checkpoint.tensor(f"{name}.up_proj.bias"))
-        x = graph.node("Add", [x, bias], f"{name}.biased")
-        gate = graph.node("Sigmoid", [x], f"{name}.sigmoid")
-        x = graph.node("Mul", [x, gate], f"{name}.silu")
-        x = add_linear(graph, x, [checkpoint.tensor(f"{name}.down_proj.weight")], f"{name}.down_proj")
-        states.append(graph.node("Add", ["hidden", x], f"{name}.state"))
-    flat = graph.node("Concat", states, "states.flat", axis=-1)
-    shape = graph.weight("states_shape", np.array([0, 0, count, hidden], I64))
-    add_head(graph, graph.node("Reshape", [flat, shape], "states"), ["B", "n", count], head_rows(lm, config))
+    graph.output("next_hidden", F32, ["B", "n", hidden])
+    x = add_linear(graph, known, [checkpoint.tensor(f"{name}.up_proj.weight")], f"{name}.up_proj")
+    bias = graph.weight(f"{name}.up_proj.bias", checkpoint.tensor(f"{name}.up_proj.bias"))
+    x = graph.node("Add", [x, bias], f"{name}.biased")
+    gate = graph.node("Sigmoid", [x], f"{name}.sigmoid")
+    x = graph.node("Mul", [x, gate], f"{name}.silu")
+    x = add_linear(graph, x, [checkpoint.tensor(f"{name}.down_proj.weight")], f"{name}.down_proj")
+    graph.node("Add", ["hidden", x], "next_hidden")
+    add_head(graph, "next_hidden", ["B", "n"], head_rows(lm, config))
     return graph.model()
 
 

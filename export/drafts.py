@@ -26,7 +26,7 @@ from tts_engine.speculative import Groups
 # Cosines of the LM's embeddings above which codes sound alike (PCG, section 2.1); sizes are in docs/NOTES.md.
 THETAS = (0.6, 0.7, 0.8, 0.9)
 TREES = "tree_*.json"
-STALE = ("heads.onnx", "mtp_*.onnx", "draft.onnx", "groups_*.npz", TREES)  # what an earlier export may have left
+STALE = ("head_*.onnx", "mtp_*.onnx", "draft.onnx", "groups_*.npz", TREES)  # what an earlier export may have left
 
 
 def export_drafts(
@@ -50,9 +50,9 @@ def export_drafts(
         fields = read_json(found["heads"] / "config.json")
         tree = json.loads(max(staging.glob(TREES), key=lambda path: path.stat().st_size).read_text())
         entries["medusa"] = {
-            "files": _files(staging, "heads"),
+            "files": _files(staging, *(f"head_{head + 1}" for head in range(fields["heads"]))),
             "heads": fields["heads"],
-            "reads_next_token": fields["reads_next_token"],
+            "reads_path": fields["reads_path"],
             "parents": tree["parents"],
             "ranks": tree["ranks"],
             "acceptance": _acceptance(found["heads"]),
@@ -75,6 +75,10 @@ def export_drafts(
             "layers": layers,
             "acceptance": _acceptance(found["draft"]),
         }
+    for name, kind in (("medusa", "heads"), ("mtp", "mtp"), ("draft", "draft")):
+        draft = found[kind]
+        if draft and (draft / "serving.json").exists():
+            entries[name]["theta"] = float(read_json(draft / "serving.json")["theta"])
     if entries:
         entries["groups"] = {"files": _groups(lm, config, staging)}
     return entries, gates

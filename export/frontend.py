@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
 import torch
 
+from export.quantize import row8
 from export.torch_graph import export_module
 from training.models.bert import ProsodyBert
+
+VARIANTS: dict[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {"fp32": lambda model: model, "int8": row8}
 
 
 def build_frontend(bert: ProsodyBert, file: Path) -> onnx.ModelProto:

@@ -273,3 +273,23 @@ def frontend_gates(
     alone = {"input_ids": rows[:1], "attention_mask": mask[:1]}
     ms = milliseconds(lambda: session.run(None, alone))
     return [Gate("frontend", f"max |Δ logit|, {len(input_ids)} wordpieces", difference, LOGIT_BAR, ms)]
+
+
+def frontend_variant_gates(
+    name: str,
+    session: onnxruntime.InferenceSession,
+    exact: onnxruntime.InferenceSession,
+    input_ids: NDArray[np.int64],
+) -> list[Gate]:
+    """A served form of the frontend against the fp32 graph `exact`, on input_ids int64 [L], and on its own."""
+    feeds = {"input_ids": input_ids[None], "attention_mask": np.ones_like(input_ids[None])}
+    logits, wanted = (one.run(None, feeds)[0] for one in (session, exact))
+    crowd = {key: np.repeat(value, 3, 0) for key, value in feeds.items()}
+    company = float(np.abs(session.run(None, crowd)[0] - logits).max())
+    ms = milliseconds(lambda: session.run(None, feeds))
+    graph = f"frontend {name}"
+    return [
+        Gate(graph, "rms Δ logit", float(np.sqrt(np.mean((logits - wanted) ** 2))), ms=ms),
+        Gate(graph, "labels that change", float((logits.argmax(-1) != wanted.argmax(-1)).sum()), 0),
+        Gate(graph, "max |Δ| alone - in company", company, LOGIT_BAR),
+    ]

@@ -16,6 +16,7 @@ from export import parity, samples
 from export.checkpoint import Checkpoint, read_json
 from export.drafts import export_drafts, remove_stale
 from export.errors import ExportError
+from export.frontend import VARIANTS as FRONTENDS
 from export.frontend import build_frontend
 from export.gate import Gate, require
 from export.lm import LlamaConfig, build_lm
@@ -132,8 +133,15 @@ def _build(options: Options, staging: Path, progress: tqdm) -> list[Gate]:
     bert = ProsodyBert.from_pretrained(prosody)
     build_frontend(bert, staging / FILES["frontend"])
     pieces = samples.wordpieces(ids, staging / FILES["wordpiece"])
-    gates += (rows := parity.frontend_gates(load(staging / FILES["frontend"], options.threads), bert, pieces))
+    plain_session = load(staging / FILES["frontend"], options.threads)
+    gates += (rows := parity.frontend_gates(plain_session, bert, pieces))
     require(rows)
+    if (served_frontend := served_variant(prosody, "auto", FRONTENDS)) != "fp32":
+        graph = FRONTENDS[served_frontend](onnx.load(staging / FILES["frontend"]))
+        session = load(graph, options.threads)
+        gates += (rows := parity.frontend_variant_gates(served_frontend, session, plain_session, pieces))
+        require(rows)
+        onnx.save(graph, staging / FILES["frontend"])
 
     stage("drafts")
     speculation, rows = export_drafts(options.checkpoints, staging, served, options.threads, prompts[0])

@@ -4,6 +4,9 @@
     python -m training.calibrate --draft checkpoints/rms/heads-6 --nodes 8 16 --temperature 0     # against greedy
     python -m training.calibrate --draft checkpoints/rms/mtp-2              # acceptance.json; MTP drafts a chain
 
+Trees are grown for the rule `tolerance` (--tolerance), where a candidate is accepted that is among τ samples: they are
+deeper than those for one sample, suit `top_k` as well, and cost `exact` next to nothing.
+
 acceptance[i][r] is the probability that the candidate of rank r that head (or module) i + 1 proposes equals the token
 the LM itself takes there: its arg max for temperature 0, else a sample with the voice's settings, whose chance is read
 off the LM's distribution instead of being drawn. Before that token stands the held-out speech (teacher forcing), or
@@ -40,26 +43,28 @@ from training.lm_data import Batch
 from training.models.llama import SpeechLM
 from training.models.mtp import MTP
 from training.sparse_tree import grow
+from tts_engine.speculative import Tree
 
 
 @torch.no_grad()
 def accepted(
-    drafter: Drafter, base: SpeechLM, batch: Batch, ranks: int, sampling: tuple[float, int, float]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """(Σ of acceptance probabilities [k, ranks], number of places [k]) of one batch."""
+    drafter: Drafter, base: SpeechLM, batch: Batch, ranks: int, sampling: tuple[float, int, float], tolerance: int = 1
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """(Σ of acceptance probabilities [k, ranks], that with `tolerance` samples, places [k]) of a batch."""
     hidden, logits = drafts(drafter, base, batch)
     wanted = futures(batch.targets, drafter.steps)
     candidates = logits.topk(ranks, -1).indices
     served = served_probabilities(base_logits(base, hidden), *sampling)
-    sums = np.zeros((drafter.steps, ranks))
+    sums, tolerant = np.zeros((2, drafter.steps, ranks))
     counts = np.zeros(drafter.steps, np.int64)
     for ahead in range(drafter.steps):
         # The targets of an utterance follow each other, so the row `ahead + 1` further is the LM at the drafted token.
         here = torch.nonzero(wanted[:, ahead] >= 0)[:, 0]
         hit = served[here + ahead + 1].gather(1, candidates[here, ahead])
         sums[ahead] = hit.double().sum(0).cpu().numpy()
+        tolerant[ahead] = (1 - (1 - hit.double()) ** tolerance).sum(0).cpu().numpy()
         counts[ahead] = len(here)
-    return sums, counts
+    return sums, tolerant, counts
 
 
 def table(acceptance: NDArray[np.float64]) -> str:
@@ -83,6 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--speech", type=Path, help="codes that the LM spoke (training.own_speech) for the teacher's")
     parser.add_argument("--nodes", type=int, nargs="+", default=[8, 16, 32, 64], help="sizes of the trees")
     parser.add_argument("--ranks", type=int, default=10, help="candidates a position (VADUSA: 10)")
+    parser.add_argument("--tolerance", type=int, default=3, help="samples τ that trees are grown for")
     parser.add_argument("--temperature", type=float, help="default: the voice's; 0 is greedy")
     parser.add_argument("--top-k", type=int)
     parser.add_argument("--top-p", type=float)
@@ -97,11 +103,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     drafter = load_drafter(args.draft)
     held = load_examples(args.corpus, args.codec, args.codes, vocabulary, HELD, args.speech)
     base, drafter = base.to(args.device), drafter.to(args.device)
-    sums, counts = np.zeros((drafter.steps, args.ranks)), np.zeros(drafter.steps, np.int64)
+    sums, tolerant = np.zeros((2, drafter.steps, args.ranks))
+    counts = np.zeros(drafter.steps, np.int64)
     for batch in tqdm(list(batches(held, vocabulary, args.budget, args.device)), desc="calibrates", unit="batch"):
-        more, places = accepted(drafter, base, batch, args.ranks, sampling)
-        sums, counts = sums + more, counts + places
-    acceptance = np.clip(sums / np.maximum(counts, 1)[:, None], 0, 1)  # float32 sums may pass 1 by a rounding
+        exact, more, places = accepted(drafter, base, batch, args.ranks, sampling, args.tolerance)
+        sums, tolerant, counts = sums + exact, tolerant + more, counts + places
+    # Sums may pass 1 by a rounding.
+    acceptance, tolerated = (np.clip(x / np.maximum(counts, 1)[:, None], 0, 1) for x in (sums, tolerant))
     record = {
         **dict(zip(SAMPLING, sampling, strict=True)),
         "places": counts.tolist(),
@@ -114,9 +122,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if isinstance(drafter, MTP):
         return
     for nodes in args.nodes:
-        tree = grow(acceptance, nodes)
+        tree = grow(tolerated, nodes)
         tree.save(args.draft / f"tree_{nodes}.json")
-        print(f"tree of {nodes}: {tree.expected_acceptance_length:.2f} tokens a step expected")
+        print(f"tree of {nodes}: depth {Tree.of(np.array(tree.parents)).depth}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
     python -m training.draft --kind heads --speech data/lm/own.npz    # on the LM's own speech (training.own_speech)
     python -m training.draft --kind heads --tune-lm 0.1           # the LM too: heads-4-tuned, and lm/ in it
     python -m training.draft --kind mtp --modules 2               # checkpoints/rms/mtp-2
-    python -m training.draft --kind mtp --modules 2 --decay 1 --no-next-token      # as in Llasa+
+    python -m training.draft --kind mtp --modules 2 --decay 1 --no-reads      # as in Llasa+
     python -m training.draft --kind heads --device cuda --budget 32000 --steps 10000
 
 At the position that reads token t the LM predicts token t + 1, head or module i = 1 … k token t + 1 + i. The loss is
@@ -100,8 +100,8 @@ def held_out_accuracy(
 
 def fresh(args: argparse.Namespace, base: SpeechLM) -> Drafter:
     if args.kind == "heads":
-        return DraftHeads.from_base(base, args.heads, args.next_token)
-    return MTP.from_base(base, args.modules, args.next_token)
+        return DraftHeads.from_base(base, args.heads, args.reads)
+    return MTP.from_base(base, args.modules, args.reads)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -112,10 +112,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--heads", type=int, default=4, help="draft heads (VADUSA: 4 or 6)")
     parser.add_argument("--modules", type=int, default=2, choices=(1, 2), help="MTP modules")
     parser.add_argument(
-        "--next-token",
+        "--reads",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="heads and modules read the next token too",
+        help="heads and modules read the tokens they draft behind",
     )
     parser.add_argument("--lm", type=Path, default=Path("checkpoints/rms/lm"), help="the frozen base")
     parser.add_argument("--corpus", type=Path, default=Path("data/corpus"))
@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     name = f"{args.kind}-{args.heads if args.kind == 'heads' else args.modules}"
-    if not args.next_token:
+    if not args.reads:
         name += "-plain"
     if args.tune_lm:
         name += "-tuned"

@@ -135,8 +135,8 @@ def drafts(drafter: Drafter, base: SpeechLM, batch: Batch) -> tuple[Tensor, Tens
     hidden = base.hidden(batch.tokens)[0]
     embedded = base.model.embed_tokens(batch.tokens).sum(2)
     if isinstance(drafter, DraftHeads):
-        following = F.pad(embedded[:, 1:], (0, 0, 0, 1))
-        return hidden[place], base_logits(base, drafter(hidden[place][None], following[place][None])[0])
+        following = torch.stack([F.pad(embedded[:, i:], (0, 0, 0, i))[place] for i in range(1, drafter.steps + 1)], -2)
+        return hidden[place], base_logits(base, drafter(hidden[place], following))
     return hidden[place], base_logits(base, drafter(hidden, embedded)[place])
 
 

@@ -60,12 +60,21 @@ SPEED_BARS = {"exact": 1.3, "tolerance": 2.0, "group": 1.6, "top_k": 1.6}
 def _speculation_lines(s: dict[str, Any]) -> list[str]:
     command = f"`make bench-speculation`, {s['cores']} cores"
     lines = []
-    for rule, row in s["best"].items():
+    alone = [row for row in s["rows"] if row["concurrency"] == 1 and row["acceptance_length"] > 1]
+    largest = max((row["parameters"] for row in alone if "parameters" in row), default=0)
+    for rule in s["best"]:
         bar = f"≥ {SPEED_BARS[rule]:g} times" if rule in SPEED_BARS else ""
-        lines.append(
-            f"| Drafting at every step, one text alone, `{rule}`: best is {row['proposer']}, {row['nodes']} nodes, "
-            f"{row['acceptance_length']:.2f} tokens a verification | {row['speedup']:.2f} times | {bar} | {command} |"
-        )
+        sizes = {0: f"Drafting at every step, one text alone, `{rule}`"}
+        if largest:
+            sizes[largest] = f"… with {largest / 1e6:.0f} M parameters that say the same (`make bench-size`)"
+        for size, meaning in sizes.items():
+            some = [row for row in alone if row["rule"] == rule and row.get("parameters", 0) == size]
+            if some:
+                row = max(some, key=lambda row: row["speedup"])
+                lines.append(
+                    f"| {meaning}: best is {row['proposer']}, {row['nodes']} nodes, {row['acceptance_length']:.2f} "
+                    f"tokens a verification | {row['speedup']:.2f} times | {bar} | {command} |"
+                )
     for level in sorted({row["concurrency"] for row in s["rows"]}):
         speeds = [
             row["speedup"]

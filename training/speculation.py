@@ -28,12 +28,12 @@ SEED = 1
 NODES = {"medusa": 8, "draft": 4, "mtp": 2}
 SWEEPS: dict[str, tuple[str, tuple[float, ...]]] = {
     "tolerance": ("tolerance", (1, 2, 3, 4)),
-    "bias": ("bias", (0.0, 0.05, 0.1, 0.2, 0.4)),
-    "top_k": ("verify_top_k", (1, 2, 4, 8)),
+    "bias": ("bias", (0.0, 0.02, 0.05, 0.1, 0.2)),
+    "top_k": ("verify_top_k", (1, 2, 4, 8, 16)),
     "group": ("theta", ()),  # the voice's
 }
-DEFAULT = {"tolerance": 3, "bias": 0.05, "verify_top_k": 4}
-SWEPT_WITH = {"tolerance": "medusa", "bias": "draft", "top_k": "mtp", "group": "draft"}
+DEFAULT = {"tolerance": 3, "bias": 0.02, "verify_top_k": 8}
+SWEPT_WITH = {"tolerance": ("medusa",), "bias": ("draft",), "top_k": ("mtp",), "group": ("draft", "mtp")}
 
 
 def spoken(engine: Any, texts: Mapping[str, str], params: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], float]:
@@ -74,17 +74,26 @@ def settings(engine: Any, defaults_only: bool) -> list[dict[str, Any]]:
                 check_pair(proposer, rule)
             except ValueError:
                 continue
-            name = SWEEPS.get(rule, ("", ()))[0]
-            made.append({"proposer": proposer, "rule": rule, "setting": DEFAULT.get(name), "default": True})
+            made.append(
+                {"proposer": proposer, "rule": rule, "setting": default(engine, proposer, rule), "default": True}
+            )
     if defaults_only:
         return made
-    for rule, (name, values) in SWEEPS.items():
-        proposer = SWEPT_WITH[rule]
-        if proposer in engine.decode.speculation.proposers:
+    for rule, (_, values) in SWEEPS.items():
+        for proposer in SWEPT_WITH[rule]:
+            if proposer not in engine.decode.speculation.proposers:
+                continue
             for value in values or tuple(sorted(engine.voice.groups)):
-                if value != DEFAULT.get(name):
+                if value != default(engine, proposer, rule):
                     made.append({"proposer": proposer, "rule": rule, "setting": value, "default": False})
     return made
+
+
+def default(engine: Any, proposer: str, rule: str) -> float | None:
+    """The setting that a request gets which asks for none."""
+    if rule == "group":
+        return float(engine.voice.drafts[proposer].get("theta", max(engine.voice.groups)))
+    return DEFAULT.get(SWEEPS.get(rule, ("", ()))[0])
 
 
 def quality(rows: list[Row], waves: Mapping[str, np.ndarray], teacher: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -130,14 +139,14 @@ def draw(rows: list[dict[str, Any]], swaps: list[dict[str, Any]], picture: Path)
 
     off = next(row for row in rows if row["proposer"] == "none")
     figure, axes = plt.subplots(1, 2, figsize=(11, 4))
-    for rule in SWEEPS:
+    for proposer, rule in ((proposer, rule) for rule, swept in SWEPT_WITH.items() for proposer in swept):
         some = sorted(
-            (row for row in rows if row["rule"] == rule and row["proposer"] == SWEPT_WITH[rule]),
+            (row for row in rows if (row["proposer"], row["rule"]) == (proposer, rule)),
             key=lambda row: row["acceptance_length"],
         )
         if some:
             axes[0].plot([row["acceptance_length"] for row in some], [row["wer"] for row in some], "o-",
-                         label=f"{SWEPT_WITH[rule]} x {rule}")  # fmt: skip
+                         label=f"{proposer} x {rule}")  # fmt: skip
             for row in some:
                 axes[0].annotate(row["setting"], (row["acceptance_length"], row["wer"]), fontsize=7)
     axes[0].axhline(off["wer"], color="grey", linestyle="--", label="no speculation")

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.engine.collect import Listener, drain, say
-from tests.engine.tiny_voice import CODEBOOK
+from tests.engine.tiny_voice import CODEBOOK, HIDDEN, ToyText
+from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine
-from tts_engine.errors import InvalidRequest
+from tts_engine.errors import InvalidRequest, VoiceError
 from tts_engine.item import Item
+from tts_engine.prompt import CHANNELS
+from tts_engine.proposers.heads import DraftHeads
 from tts_engine.proposers.proposer import Proposal
 from tts_engine.sampling import SamplingBatch
 from tts_engine.speculative import PROPOSERS, RULES, Groups, Tree
+from tts_engine.voice import Voice
 
 TEXTS = ["short", "a somewhat longer line", "two. sentences here", "the quick brown fox"]
 PAIRS = [(proposer, rule) for proposer, rule in product(PROPOSERS, RULES) if (proposer, rule) != ("medusa", "group")]
@@ -114,6 +121,33 @@ def test_every_item_has_its_own_proposer_rule_and_settings(drafting: Engine, tok
         assert tokens.pop() == single
 
 
+@pytest.mark.parametrize("nodes", [1, 4, 8])
+def test_a_tree_is_drafted_for_what_stands_on_it(drafting: Engine, nodes: int) -> None:
+    """Every node against its own path drafted alone, head by head."""
+    heads = drafting.decode.speculation.proposers["medusa"]
+    assert isinstance(heads, DraftHeads)
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(3, 1, 1, HIDDEN)).astype(np.float32)
+    items = [SimpleNamespace(row=row, last_token=token) for row, token in zip((2, 0, 5), (1, 7, 3), strict=True)]
+    heads.prefilled(items, 0, np.zeros((3, 1, CHANNELS), np.int64), rows[:, 0])  # type: ignore[arg-type]
+    proposal = heads.propose(items, 0, 3, nodes, None)  # type: ignore[arg-type]
+    entry = json.loads((drafting.voice.files["lm"].parent / "voice.json").read_text())["speculation"]["medusa"]
+    parents, ranks = entry["parents"][:nodes], entry["ranks"][:nodes]
+    assert proposal.parents.tolist() == parents
+    for row, item in enumerate(items):
+        for node in range(nodes):
+            path = [node]
+            while parents[path[-1]] >= 0:
+                path.append(parents[path[-1]])
+            state, token = rows[row], item.last_token
+            for depth, step in enumerate(reversed(path), start=1):
+                ids = np.zeros((1, 1, CHANNELS), np.int64)
+                ids[..., 0] = drafting.voice.vocabulary.logit_offset + token
+                outputs = heads.sessions[f"head_{depth}"].run({"hidden": state, "tokens": ids})
+                state, token = outputs["next_hidden"], outputs["top_ids"][0, 0, ranks[step]]
+            assert proposal.tokens[row, node] == token
+
+
 class Oracle:
     """A proposer that knows what plain decoding will say, and lies at one place of its tree."""
 
@@ -194,6 +228,36 @@ def test_the_cache_after_acceptance_is_that_of_a_plain_run(drafting: Engine, tok
     drain(drafting)
 
 
+@pytest.mark.parametrize("plain_first", [True, False])
+def test_a_tree_beside_an_item_that_wants_none(drafting: Engine, tokens: Tokens, plain_first: bool) -> None:
+    """The tree is its proposer's, whoever has the first slot."""
+    text, seeds = "a sentence", (5, 6)
+    for seed in seeds:
+        say(drafting, text, seed=seed, max_seconds=2)
+    drain(drafting)
+    truth = tokens.pop()
+    speculation, seen = drafting.decode.speculation, []
+    speculation.proposers["medusa"] = Oracle(truth, TREE, {1, 4, 7})
+    forward = speculation._forward
+
+    def watched(start: int, ids: np.ndarray, depths: np.ndarray, visible: np.ndarray) -> Any:
+        if depths.ndim == 2:
+            seen.append((depths[int(plain_first)], visible[int(plain_first)]))
+        return forward(start, ids, depths, visible)
+
+    speculation._forward = watched
+    wishes: list[dict[str, Any]] = [{}, {"speculation": "medusa", "nodes": len(TREE)}]
+    for seed, wish in zip(seeds, wishes if plain_first else wishes[::-1], strict=True):
+        say(drafting, text, seed=seed, max_seconds=2, **wish)
+    drain(drafting)
+    tree = Tree.of(np.array(TREE))
+    assert seen
+    for depths, visible in seen:
+        np.testing.assert_array_equal(depths, tree.depths)
+        np.testing.assert_array_equal(visible, tree.visible)
+    assert tokens.pop() == truth
+
+
 @pytest.mark.parametrize("proposer", ["draft", "mtp"])
 def test_drafts_catch_up_after_plain_steps(drafting: Engine, proposer: str) -> None:
     """What a draft says after steps without it is what it says when it was there all along."""
@@ -247,6 +311,30 @@ def test_settings_that_do_not_fit_are_refused(drafting: Engine, engine: Engine) 
     with pytest.raises(InvalidRequest, match="one of none with this voice"):
         say(engine, "text", speculation="draft")
     drain(drafting)
+
+
+def test_a_proposer_may_have_wider_groups_than_the_others(drafting_voice: Voice) -> None:
+    """Its θ is the default; a request's goes before; one that the voice has no groups for is refused at load."""
+    path = drafting_voice.groups[0.6]
+    mtp = {**drafting_voice.drafts["mtp"], "theta": 0.6}
+    voice = replace(drafting_voice, groups={0.6: path, 0.9: path}, drafts={**drafting_voice.drafts, "mtp": mtp})
+    engine = Engine(voice, EngineConfig(capacity=2, threads=1), ToyText())
+    speculation, seen = engine.decode.speculation, []
+
+    class Noted(dict):
+        def __getitem__(self, theta: float) -> Groups:
+            seen.append(theta)
+            return super().__getitem__(theta)
+
+    speculation._groups = Noted(speculation._groups)
+    for proposer, theta, used in (("mtp", {}, 0.6), ("draft", {}, 0.9), ("draft", {"theta": 0.6}, 0.6)):
+        seen.clear()
+        say(engine, "text", speculation=proposer, acceptance="group", nodes=2, max_seconds=0.5, **theta)
+        drain(engine)
+        assert set(seen) == {used}
+    wrong = replace(voice, drafts={**voice.drafts, "mtp": {**mtp, "theta": 0.7}})
+    with pytest.raises(VoiceError, match=r"no groups for the θ = 0.7 of its mtp"):
+        Engine(wrong, EngineConfig(capacity=2, threads=1), ToyText())
 
 
 def test_groups_among_a_few_tokens_are_the_groups() -> None:

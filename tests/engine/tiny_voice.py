@@ -161,23 +161,22 @@ def write_language_model(path: Path, vocabulary: Vocabulary, other: float = 0.0)
     )
 
 
-def write_heads(path: Path, vocabulary: Vocabulary, heads: int) -> None:
-    """Random heads over a hidden state and the next token's embedding."""
-    g = Graph(seed=4)
+def write_head(path: Path, vocabulary: Vocabulary, head: int) -> None:
+    """A random head over the state before it and the embedding of the token it drafts behind."""
+    g = Graph(seed=40 + head)
     read = g.node(
         "ReduceSum", g.node("Gather", g.weights(vocabulary.size, HIDDEN, scale=1.0), "tokens"), g.ints(2), keepdims=0
     )
     both = g.node("Concat", "hidden", read, axis=-1)
-    flat = g.node("MatMul", both, g.weights(2 * HIDDEN, heads * HIDDEN))
-    states = g.node("Reshape", flat, g.ints(0, 0, heads, HIDDEN))
-    tops = g.head(states, g.weights(HIDDEN, vocabulary.logit_count), ["B", "n", heads], vocabulary)
+    state = g.node("MatMul", both, g.weights(2 * HIDDEN, HIDDEN), outputs=["next_hidden"])
+    tops = g.head(state, g.weights(HIDDEN, vocabulary.logit_count), ["B", "n"], vocabulary)
     g.save(
         path,
         {
             "hidden": (TensorProto.FLOAT, ["B", "n", HIDDEN]),
             "tokens": (TensorProto.INT64, ["B", "n", CHANNELS]),
         },
-        tops,
+        {**tops, "next_hidden": (TensorProto.FLOAT, ["B", "n", HIDDEN])},
     )
 
 
@@ -233,7 +232,8 @@ def write_mtp(path: Path, vocabulary: Vocabulary, module: int) -> None:
 
 def write_drafts(directory: Path, vocabulary: Vocabulary = VOCABULARY) -> Path:
     """Add every kind of draft, and groups, to the voice in `directory`."""
-    write_heads(directory / "heads.onnx", vocabulary, 3)
+    for head in range(3):
+        write_head(directory / f"head_{head + 1}.onnx", vocabulary, head)
     write_mtp(directory / "mtp_1.onnx", vocabulary, 0)
     write_mtp(directory / "mtp_2.onnx", vocabulary, 1)
     write_language_model(directory / "draft.onnx", vocabulary, other=0.02)
@@ -246,9 +246,9 @@ def write_drafts(directory: Path, vocabulary: Vocabulary = VOCABULARY) -> Path:
     manifest = json.loads((directory / "voice.json").read_text())
     manifest["speculation"] = {
         "medusa": {
-            "files": {"heads": entry("heads.onnx")},
+            "files": {f"head_{head}": entry(f"head_{head}.onnx") for head in (1, 2, 3)},
             "heads": 3,
-            "reads_next_token": True,
+            "reads_path": True,
             "parents": [-1, -1, 0, 2, 0, 1, 4, -1],
             "ranks": [0, 1, 0, 0, 1, 0, 0, 2],
             "acceptance": [[0.5, 0.2, 0.1]] * 3,

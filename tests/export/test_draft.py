@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from export import draft as export_module
 from export.checkpoint import Checkpoint
 from export.draft import export_draft
-from export.draft_graphs import build_heads, build_mtp
+from export.draft_graphs import build_head, build_mtp
 from export.errors import ExportError
 from export.quantize import VARIANTS
 from export.runtime import load
@@ -38,7 +38,7 @@ def drafts(checkpoints: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(5)
     models: tuple[DraftHeads | MTP, ...] = (
         DraftHeads.from_base(base, 3),
-        DraftHeads.from_base(base, 2, reads_next_token=False),
+        DraftHeads.from_base(base, 2, reads_path=False),
         MTP.from_base(base, 2),
         MTP.from_base(base, 1, reads_next_token=False),
     )
@@ -61,8 +61,8 @@ def files(directory: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("kind", "graphs"),
     [
-        ("heads", {"heads.onnx", "tree_2.json"}),
-        ("heads-plain", {"heads.onnx"}),
+        ("heads", {"head_1.onnx", "head_2.onnx", "head_3.onnx", "tree_2.json"}),
+        ("heads-plain", {"head_1.onnx", "head_2.onnx"}),
         ("mtp", {"mtp_1.onnx", "mtp_2.onnx"}),
         ("mtp-plain", {"mtp_1.onnx"}),
     ],
@@ -78,20 +78,28 @@ def test_every_draft_passes_its_gates(
         onnx.checker.check_model(onnx.load(tmp_path / name))
 
 
-def test_heads_graph_is_the_torch_module_at_any_batch(checkpoints: Path, drafts: Path) -> None:
-    session = load(build_heads(Checkpoint(drafts / "heads"), Checkpoint(checkpoints / "lm")), 1)
-    heads = DraftHeads.from_pretrained(drafts / "heads")
+@pytest.mark.parametrize("kind", ["heads", "heads-plain"])
+def test_head_graphs_are_the_torch_module_at_any_batch(checkpoints: Path, drafts: Path, kind: str) -> None:
+    heads = DraftHeads.from_pretrained(drafts / kind)
+    sessions = [
+        load(build_head(Checkpoint(drafts / kind), Checkpoint(checkpoints / "lm"), head), 1)
+        for head in range(heads.steps)
+    ]
     base = SpeechLM.from_pretrained(checkpoints / "lm")
     for shape in ((1, 1), (5, 1), (3, 7)):
         random = np.random.default_rng(0)
         hidden = random.normal(size=(*shape, 64)).astype(np.float32)
-        tokens = random.integers(1, 100, (*shape, 4))
+        tokens = random.integers(1, 100, (*shape, heads.steps, 4))
         with torch.no_grad():
-            embedded = base.model.embed_tokens(torch.from_numpy(tokens)).sum(2)
+            embedded = base.model.embed_tokens(torch.from_numpy(tokens)).sum(-2)
             wanted = base_logits(base, heads(torch.from_numpy(hidden), embedded)).numpy()
-        logits = session.run(None, {"hidden": hidden, "tokens": tokens})[0]
-        assert logits.shape == (*shape, 3, 17)
-        np.testing.assert_allclose(logits, wanted, atol=1e-4)
+        state = hidden
+        for ahead, session in enumerate(sessions):
+            feeds = {"hidden": state} | ({"tokens": tokens[:, :, ahead]} if kind == "heads" else {})
+            logits, after = session.run(["logits", "next_hidden"], feeds)
+            assert logits.shape == (*shape, 17)
+            np.testing.assert_allclose(logits, wanted[:, :, ahead], atol=1e-4)
+            state = after if kind == "heads" else hidden
 
 
 def test_graph_interface_is_the_documented_one(checkpoints: Path, drafts: Path) -> None:

@@ -2,12 +2,13 @@
 
 At the position that reads token t the LM itself predicts token t + 1; head i = 1 … k predicts token t + 1 + i:
 
-    p_i = softmax(U (h_t + V_i SiLU(W_i [h_t; e(x_{t+1})] + b_i)))
+    s_0 = h_t,   s_i = s_{i-1} + V_i SiLU(W_i [s_{i-1}; e(x_{t+i})] + b_i),   p_i = softmax(U s_i)
 
 V_i = 0 to begin with, so that every head starts as the LM's own. U is the LM's head, shared and frozen, where MEDUSA
 gives every head one: at a vocabulary of 4,097 those are nine tenths of the weights, and reading them at every step
-costs more than the LM's layers. The embedding of token t + 1, which is drawn before anything is drafted behind it, is
-Hydra's addition (Ankner et al. 2024); without it (`reads_next_token` false) a head does not know what was drawn.
+costs more than the LM's layers. That a head builds on the one before and reads the embedding of the token it drafts
+behind is Hydra's addition (Ankner et al. 2024): a branch of the tree is drafted for what stands on it. Without it
+(`reads_path` false) all heads read h_t alone, as VADUSA's do.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class DraftHeadsConfig:
     heads: int
     hidden_size: int
     logit_count: int
-    reads_next_token: bool = True
+    reads_path: bool = True
     kind: str = KIND
 
 
@@ -41,21 +42,21 @@ class Head(nn.Module):
 
     def __init__(self, c: DraftHeadsConfig) -> None:
         super().__init__()
-        known = c.hidden_size * (2 if c.reads_next_token else 1)
+        known = c.hidden_size * (2 if c.reads_path else 1)
         self.up_proj = nn.Linear(known, 2 * c.hidden_size)
         self.down_proj = nn.Linear(2 * c.hidden_size, c.hidden_size, bias=False)
         nn.init.zeros_(self.down_proj.weight)
 
-    def forward(self, hidden: Tensor, known: Tensor) -> Tensor:
-        state: Tensor = hidden + self.down_proj(F.silu(self.up_proj(known)))
-        return state
+    def forward(self, state: Tensor, known: Tensor) -> Tensor:
+        after: Tensor = state + self.down_proj(F.silu(self.up_proj(known)))
+        return after
 
 
 class DraftHeads(nn.Module):
-    """`forward(hidden, following float [B, n, H]) → states float [B, n, k, H]` for the LM's head; [..., i - 1, :] is
-    head i's.
+    """`forward(hidden float [..., H], following float [..., k, H]) → states float [..., k, H]` for the LM's head.
 
-    `following`: the LM's embeddings of the tokens behind those that the positions read.
+    `following[..., i - 1, :]`: the LM's embedding of the token i behind the one that the position reads, which is what
+    head i drafts behind; its state is `states[..., i - 1, :]`.
     """
 
     def __init__(self, config: DraftHeadsConfig) -> None:
@@ -69,14 +70,20 @@ class DraftHeads(nn.Module):
         return self.config.heads
 
     @classmethod
-    def from_base(cls, base: SpeechLM, heads: int, reads_next_token: bool = True) -> DraftHeads:
+    def from_base(cls, base: SpeechLM, heads: int, reads_path: bool = True) -> DraftHeads:
         """Untrained heads, each predicting what `base` does."""
         logits = base.config.vocab_size - base.config.logit_offset
-        return cls(DraftHeadsConfig(heads, base.config.hidden_size, logits, reads_next_token))
+        return cls(DraftHeadsConfig(heads, base.config.hidden_size, logits, reads_path))
 
     def forward(self, hidden: Tensor, following: Tensor) -> Tensor:
-        known = torch.cat([hidden, following], -1) if self.config.reads_next_token else hidden
-        return torch.stack([head(hidden, known) for head in self.heads], -2)
+        states: list[Tensor] = []
+        for ahead, head in enumerate(self.heads):
+            if self.config.reads_path:
+                before = states[-1] if states else hidden
+                states.append(head(before, torch.cat([before, following[..., ahead, :]], -1)))
+            else:
+                states.append(head(hidden, hidden))
+        return torch.stack(states, -2)
 
     def save_pretrained(self, directory: str | Path) -> None:
         """fp16 `model.safetensors` and `config.json`."""

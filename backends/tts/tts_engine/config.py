@@ -11,8 +11,8 @@ from pathlib import Path
 class EngineConfig:
     """What a deployment may choose.
 
-    capacity: requests in flight at once. threads: for all graph runs together; graph_threads: of them for one run, 1
-    for a language model that fits into the cache, all of them for one that waits for memory. max_text_chars: longest
+    capacity: requests in flight at once. threads: for all graph runs together; graph_threads: of them for one run
+    of the language model, 1 where it fits into the cache, all where it waits for memory. max_text_chars: longest
     text taken. sentence_pause_seconds: silence between two sentences of one request. serving: "pooled", or "batched"
     for the twin of `tts_engine.twin`; batch_window_ms: how long its first request waits for company. max_lead_seconds:
     audio sent ahead of its listener at most, so that a reader that does not read costs no more memory than that; 0: no

@@ -51,10 +51,15 @@ PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider", 
 class Session:
     """A loaded graph; several threads may run it at once."""
 
-    def __init__(self, path: Path, config: EngineConfig, inputs: Collection[str], outputs: Collection[str]) -> None:
-        """Load `path` and check that it has (at least) the named inputs and outputs; VoiceError otherwise."""
+    def __init__(
+        self, path: Path, config: EngineConfig, inputs: Collection[str], outputs: Collection[str], threads: int = 1
+    ) -> None:
+        """Load `path` and check that it has (at least) the named inputs and outputs; VoiceError otherwise.
+
+        threads: of one run. They wait for the next one by spinning, so that not more than one graph may have several.
+        """
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = config.graph_threads  # `Lanes` says why they are few
+        options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         providers = PROVIDERS[config.provider]
         if providers[0] not in onnxruntime.get_available_providers():

@@ -28,9 +28,9 @@ DEFAULTS: dict[str, Any] = {
     "speculation": "none",
     "acceptance": "exact",
     "tolerance": 3,
-    "bias": 0.05,
+    "bias": 0.02,
     "theta": 0.0,  # the narrowest groups of the voice
-    "verify_top_k": 4,
+    "verify_top_k": 8,
     "verify_eos_top_k": 1,
     "nodes": 0,
 }

@@ -55,7 +55,11 @@ class Speculation:
         self._sampler = sampler
         self._forward = forward
         self._groups = {theta: Groups.load(path) for theta, path in voice.groups.items()}
-        self._default_theta = max(self._groups, default=0.0)  # the narrowest: wide ones cost words
+        narrowest = max(self._groups, default=0.0)  # where nothing else was found to keep the words
+        self._theta = {name: float(voice.drafts[name].get("theta", narrowest)) for name in proposers}
+        for name, theta in self._theta.items():
+            if self._groups and theta not in self._groups:
+                raise VoiceError(f"voice {voice.name} has no groups for the θ = {theta:g} of its {name}")
         self._depth: Depth | None = None
         self._rest = 0
         self._undrafted_steps = 0
@@ -172,7 +176,7 @@ class Speculation:
             parents[rows, :own] = proposal.parents
             proposals[name] = rows, proposal
         drafted = time.perf_counter()
-        tree = Tree.of(parents[0].copy() if len(proposals) == 1 else parents)
+        tree = Tree.of(parents[0].copy() if (parents == parents[0]).all() else parents)
         scores, hidden = self._forward(start, tokens, tree.depths, tree.visible)
         verified = time.perf_counter()
         kept, finite = self._sampler.keep(items, scores, tree.depths)
@@ -234,7 +238,8 @@ class Speculation:
         places = counters(mine)[:, None] + np.arange(1 + depth, dtype=np.uint64)
         streams = np.arange(needs.uniforms, dtype=np.uint64)
         numbers = uniforms(keys[:, None, None], places[:, :, None], streams)
-        groups = self._groups.get(mine[0].settings.theta or self._default_theta) if rule == "group" else None
+        theta = mine[0].settings.theta or self._theta[mine[0].settings.speculation]
+        groups = self._groups[theta] if rule == "group" else None
         return verify(
             rule, proposal.tokens[picked], proposal.parents, proposed, target, numbers, _rule_settings(mine), groups
         )
