@@ -43,7 +43,6 @@ from training.lm_data import Batch
 from training.models.llama import SpeechLM
 from training.models.mtp import MTP
 from training.sparse_tree import grow
-from tts_engine.speculative import Tree
 
 
 @torch.no_grad()
@@ -124,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for nodes in args.nodes:
         tree = grow(tolerated, nodes)
         tree.save(args.draft / f"tree_{nodes}.json")
-        print(f"tree of {nodes}: depth {Tree.of(np.array(tree.parents)).depth}")
+        print(f"tree of {nodes}: depth {tree.depth}")
 
 
 if __name__ == "__main__":

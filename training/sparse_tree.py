@@ -28,6 +28,14 @@ class SparseTree:
     ranks: tuple[int, ...]
     expected_acceptance_length: float
 
+    @property
+    def depth(self) -> int:
+        """Nodes on the longest path."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 + (depths[parent] if parent >= 0 else 0))
+        return max(depths, default=0)
+
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)) + "\n")
 

@@ -81,6 +81,7 @@ def test_a_worked_example() -> None:
     tree = grow(np.array([[0.6, 0.3], [0.5, 0.1]]), 4)
     # 0.6; then its best child and the second candidate, 0.3 each; then that one's best child, 0.15
     assert (tree.parents, tree.ranks) == ((-1, -1, 0, 1), (0, 1, 0, 0))
+    assert tree.depth == 2
     assert tree.expected_acceptance_length == pytest.approx(1 + 0.6 + 0.3 + 0.3 + 0.15)
 
 

@@ -53,8 +53,9 @@ class LanguageModel:
         self.cache_names = list(zip(past, present, strict=True))
         reads, self.gives = ("hidden", "next_hidden") if states else ("tokens", "hidden")
         outputs = ["logits", "top_logits", "top_ids", self.gives, *present]
-        threads = config.graph_threads if path == voice.files["lm"] else 1
-        self.session = Session(path, config, [*small, reads, *past], outputs, threads)
+        main = path == voice.files["lm"]
+        threads = config.graph_threads if main else 1
+        self.session = Session(path, config, [*small, reads, *past], outputs, threads, arena=main)
         self.inputs = [*small, *({"tokens", "hidden"} & set(self.session.input_shapes))]
         self.reads_states = states
         self.logit_count = voice.vocabulary.logit_count

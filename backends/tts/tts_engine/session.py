@@ -52,15 +52,23 @@ class Session:
     """A loaded graph; several threads may run it at once."""
 
     def __init__(
-        self, path: Path, config: EngineConfig, inputs: Collection[str], outputs: Collection[str], threads: int = 1
+        self,
+        path: Path,
+        config: EngineConfig,
+        inputs: Collection[str],
+        outputs: Collection[str],
+        threads: int = 1,
+        arena: bool = True,
     ) -> None:
         """Load `path` and check that it has (at least) the named inputs and outputs; VoiceError otherwise.
 
         threads: of one run. They wait for the next one by spinning, so that not more than one graph may have several.
+        arena: keep the memory of the largest run for the next one: some 2 % faster, and never given back.
         """
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = arena
         providers = PROVIDERS[config.provider]
         if providers[0] not in onnxruntime.get_available_providers():
             raise VoiceError(

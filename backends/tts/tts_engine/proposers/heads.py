@@ -52,7 +52,9 @@ class DraftHeads:
         inputs = ["hidden", "tokens"] if self._reads else ["hidden"]
         self._names = [f"head_{head + 1}" for head in range(int(entry["heads"]))]
         outputs = ["top_ids", "next_hidden"]
-        self.sessions = {name: Session(entry["files"][name], config, inputs, outputs) for name in self._names}
+        self.sessions = {
+            name: Session(entry["files"][name], config, inputs, outputs, arena=False) for name in self._names
+        }
         self._parents = np.array(entry["parents"], dtype=np.int64)
         self._ranks = np.array(entry["ranks"], dtype=np.int64)
         self._depths = Tree.of(self._parents).depths[1:]
