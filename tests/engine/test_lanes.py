@@ -15,6 +15,7 @@ from tests.engine.tiny_voice import ToyText
 from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine
 from tts_engine.lanes import Lanes, cuts
+from tts_engine.modules.prefill import balanced
 from tts_engine.session import Session
 from tts_engine.voice import Voice
 
@@ -101,3 +102,35 @@ def test_a_crowd_in_parts_sounds_as_each_alone(voice: Voice) -> None:
     for one, *others in zip(*heard, strict=True):
         for other in others:
             np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "parts", "edges"),
+    [([3, 3, 3, 9], 2, [0, 3, 4]), ([5, 5, 5, 5], 2, [0, 2, 4]), ([4], 1, [0, 1]), ([1, 2, 3, 90], 4, [0, 1, 2, 3, 4])],
+)
+def test_prompts_are_cut_where_both_lanes_pad_as_much(lengths: list[int], parts: int, edges: list[int]) -> None:
+    assert balanced(lengths, parts) == edges
+
+
+def test_prompts_of_all_lengths_sound_as_each_alone(voice: Voice) -> None:
+    """Every lane pads its own prompts only, and slots follow the lengths, not the order of arrival."""
+    texts = [
+        "a rather long line that comes first of all",
+        "go",
+        "a few words",
+        "yes",
+        "somewhat longer than that",
+        "no",
+    ]
+    engine = Engine(voice, EngineConfig(capacity=8, threads=2), ToyText())
+    heard = []
+    for together in (True, False):
+        listeners = []
+        for seed, text in enumerate(texts):
+            listeners.append(say(engine, text, seed=seed, max_seconds=1))
+            if not together:
+                drain(engine)
+        drain(engine)
+        heard.append([listener.audio for listener in listeners])
+    for one, other in zip(*heard, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)

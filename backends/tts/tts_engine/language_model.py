@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -86,11 +88,18 @@ class LanguageModel:
         batch.write_idx[:] = self.cache.lengths[start:stop]
         return batch
 
-    def scores(self, rows: int, m: int) -> Scores:
-        """Memory for [rows, m] positions, the same for all batches: the next run, of whichever, overwrites it."""
-        wanted = rows * m
-        memory = self._scores if wanted <= len(self._scores.values) else self._allocate(wanted)
-        return memory[:wanted].reshape(rows, m)
+    def scores(self, start: int, stop: int, m: int) -> Scores:
+        """Memory for m positions of these slots, the same for all batches: the next run over them overwrites it."""
+        if m > WIDEST:
+            return self._allocate((stop - start) * m).reshape(stop - start, m)
+        return self._scores[start * m : stop * m].reshape(stop - start, m)
+
+    def run(self, batches: Sequence[LanguageModelBatch]) -> None:
+        """Batches of different slots at once; a single one is cut into parts instead."""
+        if len(batches) == 1:
+            batches[0].run()
+        else:
+            self.lanes.share([partial(batch.run, 1) for batch in batches])
 
     def _allocate(self, positions: int) -> Scores:
         ids = np.empty((positions, self.top), dtype=np.int64)
@@ -102,8 +111,8 @@ class LanguageModelBatch:
 
     `tokens` int64 [B, n, C] and `position_ids` int64 [B, n], `bias` float32 [B, 1, n, T], `logit_idx` int64 [B, m];
     `write_idx` int64 [B], where the first new position is written: the slots' lengths unless changed. MTP modules
-    also read `states` float32 [B, n, H]. `scores` of [B, m] positions are overwritten by the next run of any batch of
-    this model, `hidden` float32 [B, m, H] (MTP: [B, n, H]) by the next of this one.
+    also read `states` float32 [B, n, H]. `scores` of [B, m] positions are overwritten by the model's next run over
+    these slots, `hidden` float32 [B, m, H] (MTP: [B, n, H]) by the next of this batch.
     """
 
     def __init__(self, model: LanguageModel, start: int, stop: int, n: int, m: int) -> None:
@@ -116,7 +125,7 @@ class LanguageModelBatch:
         self.write_idx = np.zeros(rows, dtype=np.int64)
         self.bias = np.zeros((rows, 1, n, cache.positions), dtype=np.float32)
         self.logit_idx = np.zeros((rows, m), dtype=np.int64)
-        self.scores = model.scores(rows, m)
+        self.scores = model.scores(start, stop, m)
         self.hidden = empty(rows, n if model.reads_states else m, model.hidden_size)
         self.states = np.zeros((rows, n, model.hidden_size) if model.reads_states else 0, dtype=np.float32)
         self.bytes = self.bias.nbytes + self.hidden.nbytes + self.states.nbytes
@@ -145,10 +154,13 @@ class LanguageModelBatch:
         values = np.where(np.broadcast_to(visible, shape), np.float32(0), MASKED)
         np.put_along_axis(self.bias[:, 0], columns, values, axis=2)
 
-    def run(self) -> None:
-        """One forward pass; the cache's slots are extended in place from `write_idx` on, their lengths stay."""
+    def run(self, parts: int = 0) -> None:
+        """One forward pass; the cache's slots are extended in place from `write_idx` on, their lengths stay.
+
+        parts: runs that it is cut into; 0: as many as are worth it.
+        """
         rows, n = self.position_ids.shape
-        parts = self._model.lanes.parts(min(rows, rows * n // PART))
+        parts = parts or self._model.lanes.parts(min(rows, rows * n // PART))
         if parts not in self._bindings:
             self._bindings[parts] = [self._bind(*edge) for edge in pairwise(cuts(rows, parts))]
         self._model.lanes.share([binding.run for binding in self._bindings[parts]])

@@ -1,13 +1,15 @@
-"""Prefill: the prompts of all items that wait, right-padded into one batch over their new slots."""
+"""Prefill: the prompts of all items that wait, over their new slots."""
 
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import numpy as np
 
 from tts_engine.item import Item, Stage
-from tts_engine.language_model import MASKED, LanguageModel
+from tts_engine.lanes import cuts
+from tts_engine.language_model import MASKED, LanguageModel, LanguageModelBatch
 from tts_engine.modules.sampler import Sampler
 from tts_engine.modules.speculation import Speculation
 from tts_engine.pool import Pool
@@ -15,7 +17,11 @@ from tts_engine.sampling import Scores
 
 
 class Prefill:
-    """PREFILL -> DECODE, with the first audio token of each sentence sampled."""
+    """PREFILL -> DECODE, with the first audio token of each sentence sampled.
+
+    Prompts are padded to the right, behind themselves: masked, and overwritten later. The shortest take the first
+    slots, so that each lane pads its own ones only.
+    """
 
     def __init__(self, model: LanguageModel, pool: Pool, sampler: Sampler, speculation: Speculation) -> None:
         self._model = model
@@ -24,8 +30,8 @@ class Prefill:
         self._speculation = speculation
 
     def run(self, items: list[Item]) -> None:
-        """One forward pass over [B, longest prompt]; padding is written behind a prompt, masked, overwritten later."""
         started = time.perf_counter()
+        items = sorted(items, key=_length)
         start = self._pool.add_slots(items)
         try:
             scores = self._forward(items, start)
@@ -40,23 +46,45 @@ class Prefill:
             raise
 
     def _forward(self, items: list[Item], start: int) -> Scores:
-        prompts = [item.prompt for item in items if item.prompt is not None]
-        lengths = np.array([len(prompt) for prompt in prompts])
-        n = int(lengths.max())
+        """Scores at the prompts' ends, [B]."""
+        lengths = [_length(item) for item in items]
         cache = self._model.cache
-        cache.reserve(max(n + 1, int(cache.lengths[: cache.count].max()) + 1))
+        cache.reserve(max(lengths[-1] + 1, int(cache.lengths[: cache.count].max()) + 1))
         drafting = self._speculation.begins(items, cache.count)
         whole = drafting and self._speculation.needs_all_hidden(items)
+        # Drafts read one batch; else one a lane.
+        edges = [0, len(items)] if drafting else balanced(lengths, self._model.lanes.parts(len(items)))
+        parts = [self._batch(items[first:last], start + first, whole) for first, last in pairwise(edges)]
+        self._model.run(parts)
+        cache.lengths[start : start + len(items)] = lengths
+        if drafting:
+            self._speculation.prefilled(items, start, parts[0].tokens, parts[0].hidden)
+            return parts[0].scores[:, -1]
+        return self._model.scores(start, start + len(items), 1)[:, 0]
+
+    def _batch(self, items: list[Item], start: int, whole: bool) -> LanguageModelBatch:
+        """Neighbouring items' prompts, ready to run; hidden states of all positions with `whole`."""
+        prompts = [item.prompt for item in items if item.prompt is not None]
+        n = len(prompts[-1])
         batch = self._model.batch(start, start + len(items), n, n if whole else 1)
         for row, prompt in enumerate(prompts):
             batch.tokens[row, : len(prompt)] = prompt
         batch.position_ids[:] = np.arange(n)
-        batch.bias[:] = np.where(np.arange(cache.positions) <= np.arange(n)[:, None], np.float32(0), MASKED)
+        batch.bias[:] = np.where(np.arange(self._model.cache.positions) <= np.arange(n)[:, None], np.float32(0), MASKED)
         # The last column is the prompt's end, also where all are wanted: padding is of no use there.
         batch.logit_idx[:] = np.arange(n) if whole else 0
-        batch.logit_idx[:, -1] = lengths - 1
-        batch.run()
-        batch.lengths[:] = lengths
-        if drafting:
-            self._speculation.prefilled(items, start, batch.tokens, batch.hidden)
-        return batch.scores[:, -1]
+        batch.logit_idx[:, -1] = [len(prompt) - 1 for prompt in prompts]
+        return batch
+
+
+def balanced(lengths: list[int], parts: int) -> list[int]:
+    """Where to cut ascending lengths so that the parts, each padded to its longest, cost about the same; 0 and the end
+    included. Two parts at most are balanced so, more are of equal numbers."""
+    count = len(lengths)
+    if parts != 2:
+        return cuts(count, parts)
+    return [0, min(range(1, count), key=lambda cut: max(cut * lengths[cut - 1], (count - cut) * lengths[-1])), count]
+
+
+def _length(item: Item) -> int:
+    return 0 if item.prompt is None else len(item.prompt)
