@@ -31,7 +31,8 @@ from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine
 from tts_engine.voice import Voice
 
-SIZES = ((6, 1024), (16, 4096), (24, 12288))  # layers, feed-forward columns: 13, 85 and 352 M parameters
+CORES = os.cpu_count() or 1
+SIZES = ((6, 1024, 1), (16, 4096, CORES), (24, 12288, CORES))  # layers, feed-forward columns, threads a graph run
 PAIRS = (
     ("medusa", "exact", (4, 8)),
     ("medusa", "tolerance", (8, 16, 64)),
@@ -56,20 +57,27 @@ def grown_voice(source: Path, layers: int, intermediate: int, work: Path) -> tup
     return voice, parameters
 
 
-def fastest(voice: Path, texts: list[str]) -> tuple[Engine, int]:
-    """An engine on this voice, and the threads a graph run with which it speaks fastest without speculation."""
-    tried = []
-    for threads in sorted({1, os.cpu_count() or 1}):
-        config = EngineConfig(capacity=1, threads=os.cpu_count() or 1, graph_threads=threads)
-        engine = Engine(Voice.load(voice), config)
-        runs = [speak(engine, texts, 1, {"speculation": "none"}) for _ in range(3)]
-        tried.append((min(run.seconds for run in runs[1:]), threads, engine))
-    _, threads, engine = min(tried, key=lambda one: one[0])
-    return engine, threads
+def plain_rates(engines: dict[int, Engine], texts: list[str]) -> dict[int, float]:
+    """Tokens a second without speculation by threads a graph run, in turns."""
+    rates: dict[int, list[float]] = {threads: [] for threads in engines}
+    for _ in range(4):
+        for threads, engine in engines.items():
+            run = speak(engine, texts, 1, {"speculation": "none"})
+            rates[threads].append(run.tokens / run.seconds)
+    return {threads: round(max(some), 1) for threads, some in rates.items()}
 
 
-def rows_of(voice: Path, parameters: int, texts: list[str], rounds: int) -> list[dict[str, Any]]:
-    engine, threads = fastest(voice, texts[:2])
+def rows_of(voice: Path, parameters: int, threads: int, texts: list[str], rounds: int) -> list[dict[str, Any]]:
+    engines = {
+        some: Engine(Voice.load(voice), EngineConfig(capacity=1, threads=CORES, graph_threads=some))
+        for some in sorted({1, threads})
+    }
+    if len(engines) > 1:
+        rates = plain_rates(engines, texts[:2])
+        shown = ", ".join(f"{rate:g} with {some}" for some, rate in rates.items())
+        tqdm.write(f"{parameters / 1e6:7.1f} M plain tokens/s by threads a graph run: {shown}")
+    engine = engines.pop(threads)
+    engines.clear()
     rows = []
     for proposer, rule, counts in PAIRS:
         for nodes in counts:
@@ -108,16 +116,16 @@ def main() -> None:
     parser.add_argument("--voice", type=Path, default=Path("model_repository/tts/1"), help="served voice directory")
     parser.add_argument("--sizes", type=int, default=len(SIZES), help="how many of them, the smallest first")
     parser.add_argument("--sentences", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=3, help="turns with and without speculation a row")
+    parser.add_argument("--rounds", type=int, default=2, help="turns with and without speculation a row")
     parser.add_argument("--out", type=Path, default=Path("results"))
     args = parser.parse_args()
     texts = list(load_sentences(args.sentences).values())
     print("      size threads proposer rule      nodes  off tok/s   on tok/s  speedup  length")
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as work:
-        for layers, intermediate in tqdm(SIZES[: args.sizes], desc="sizes", leave=False):
+        for layers, intermediate, threads in tqdm(SIZES[: args.sizes], desc="sizes", leave=False):
             voice, parameters = grown_voice(args.voice, layers, intermediate, Path(work))
-            rows += rows_of(voice, parameters, texts, args.rounds)
+            rows += rows_of(voice, parameters, threads, texts, args.rounds)
             shutil.rmtree(voice)
     for rule, proposer, bound in BARS:
         best = max(
@@ -138,7 +146,7 @@ def main() -> None:
     result["rows"] = [row for row in result["rows"] if "parameters" not in row] + rows
     result["best"] = best_of(result["rows"])
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps({"cores": os.cpu_count(), "rows": rows}))
+    print(json.dumps({"cores": CORES, "rows": rows}))
 
 
 if __name__ == "__main__":
