@@ -22,7 +22,7 @@ KIND_SHARES = (30, 70, 100)
 CALLERS = (16, 32, 48)
 CHUNKS = {  # name: request parameters; the voice's own sizes are measured in every other row
     "fixed 380 ms": {"first_chunk_frames": 19, "chunk_frames": 19},  # incremental_tts 3.1: 32 frames of 11.6 ms
-    "first 120 ms": {"first_chunk_frames": 6},
+    "first 160 ms": {"first_chunk_frames": 8},
 }
 BOUND_MS = 100.0
 LOCUST_USERS = 4

@@ -20,7 +20,7 @@ DEFAULTS: dict[str, Any] = {
     "top_p": 0.95,
     "max_seconds": 120.0,
     "chunk_frames": 40,
-    "first_chunk_frames": 8,
+    "first_chunk_frames": 6,
     # A sentence longer than this many frames a prompt symbol is a loop; it ends there.
     "max_frames_per_symbol": 25,
     # Before this many frames a prompt symbol a sentence cannot end: an end drawn at a comma would cut it.
