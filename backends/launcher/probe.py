@@ -57,6 +57,9 @@ def main() -> int:
             return 0
         print(f"{args.url} does not speak: {error}", file=sys.stderr)
         return 1
+    if not samples:
+        print(f"{args.url} answers without sound", file=sys.stderr)
+        return 1
     print(f"ok, {samples} samples")
     return 0
 

@@ -108,13 +108,15 @@ def test_serve_says_where_and_leaves_no_process(repository: Path, hurry: bool) -
 
 @contextmanager
 def killed_if_it_fails(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Otherwise a failed assertion would wait for the process for ever."""
+    """Otherwise a failed assertion would wait for the process for ever. What the process has said is shown."""
     try:
         yield
     except BaseException:
         for pid in [*descendants(process.pid), process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        if process.stderr is not None:
+            print(process.stderr.read())
         raise
 
 
