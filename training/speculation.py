@@ -92,7 +92,7 @@ def settings(engine: Any, defaults_only: bool) -> list[dict[str, Any]]:
 def default(engine: Any, proposer: str, rule: str) -> float | None:
     """The setting that a request gets which asks for none."""
     if rule == "group":
-        return float(engine.voice.drafts[proposer].get("theta", max(engine.voice.groups)))
+        return float(engine.voice.default_theta(proposer))
     return DEFAULT.get(SWEEPS.get(rule, ("", ()))[0])
 
 

@@ -81,6 +81,10 @@ class Voice:
     def frames_per_second(self) -> float:
         return self.sample_rate / self.frame_samples
 
+    def default_theta(self, proposer: str) -> float:
+        """θ of the groups its drafts are verified by: its own, else the narrowest there are; 0 without groups."""
+        return float(self.drafts[proposer].get("theta", max(self.groups, default=0.0)))
+
     @classmethod
     def load(cls, directory: Path) -> Voice:
         """Read and check a voice directory; VoiceError says in one sentence what is wrong with it."""

@@ -55,8 +55,7 @@ class Speculation:
         self._sampler = sampler
         self._forward = forward
         self._groups = {theta: Groups.load(path) for theta, path in voice.groups.items()}
-        narrowest = max(self._groups, default=0.0)  # where nothing else was found to keep the words
-        self._theta = {name: float(voice.drafts[name].get("theta", narrowest)) for name in proposers}
+        self._theta = {name: voice.default_theta(name) for name in proposers}
         for name, theta in self._theta.items():
             if self._groups and theta not in self._groups:
                 raise VoiceError(f"voice {voice.name} has no groups for the θ = {theta:g} of its {name}")
