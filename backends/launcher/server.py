@@ -137,6 +137,8 @@ def _stop(process: subprocess.Popen[bytes], log: Path) -> None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        for region in Path("/dev/shm").glob(f"{log.parent.name}*"):  # a server that had to be killed leaves it
+            region.unlink(missing_ok=True)
 
 
 def _show(log: Path, process: subprocess.Popen[bytes]) -> None:
@@ -195,6 +197,7 @@ def running_server(
             f"--load-model={MODEL}",
             f"--exit-timeout-secs={EXIT_TIMEOUT}",
             f"--backend-config=python,shm-default-byte-size={SHARED_MEMORY}",
+            f"--backend-config=python,shm-region-prefix-name={log.parent.name}",
             f"--log-verbose={verbose}",
             *(f"--{name}-port={port}" for name, port in ports.items()),
             f"--grpc-address={host}",

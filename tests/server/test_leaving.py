@@ -80,7 +80,8 @@ def test_unload_lets_open_streams_finish(speaker: Speaker, gauges: Gauges) -> No
 
 
 @pytest.mark.parametrize("hurry", [False, True])
-def test_serve_says_where_and_leaves_no_process(repository: Path, hurry: bool) -> None:
+def test_serve_says_where_and_leaves_nothing(repository: Path, hurry: bool) -> None:
+    shared = set(os.listdir("/dev/shm"))
     ports = ("--grpc-port", "0", "--http-port", "0", "--metrics-port", "0")
     command = [sys.executable, "-m", "backends.launcher", "--model-repository", str(repository), *ports]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
@@ -104,6 +105,7 @@ def test_serve_says_where_and_leaves_no_process(repository: Path, hurry: bool) -
                 launcher.send_signal(signal.SIGINT)
         assert launcher.wait(timeout=30) == 0
     assert not [name for pid, name in started.items() if name_of(pid)]
+    assert not [name for name in set(os.listdir("/dev/shm")) - shared if name.startswith("tts-triton")]
 
 
 @contextmanager
