@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
@@ -121,31 +120,46 @@ def test_every_item_has_its_own_proposer_rule_and_settings(drafting: Engine, tok
         assert tokens.pop() == single
 
 
+@pytest.mark.parametrize("acceptance", ["exact", "tolerance"])
 @pytest.mark.parametrize("nodes", [1, 4, 8])
-def test_a_tree_is_drafted_for_what_stands_on_it(drafting: Engine, nodes: int) -> None:
-    """Every node against its own path drafted alone, head by head."""
+def test_a_tree_is_drafted_for_what_stands_on_it(drafting: Engine, nodes: int, acceptance: str) -> None:
+    """Every node against its own path drafted alone, head by head: the token, the chance, and what was left out."""
     heads = drafting.decode.speculation.proposers["medusa"]
     assert isinstance(heads, DraftHeads)
-    random = np.random.default_rng(0)
-    rows = random.normal(size=(3, 1, 1, HIDDEN)).astype(np.float32)
-    items = [SimpleNamespace(row=row, last_token=token) for row, token in zip((2, 0, 5), (1, 7, 3), strict=True)]
-    heads.prefilled(items, 0, np.zeros((3, 1, CHANNELS), np.int64), rows[:, 0])  # type: ignore[arg-type]
-    proposal = heads.propose(items, 0, 3, nodes, None)  # type: ignore[arg-type]
-    entry = json.loads((drafting.voice.files["lm"].parent / "voice.json").read_text())["speculation"]["medusa"]
-    parents, ranks = entry["parents"][:nodes], entry["ranks"][:nodes]
-    assert proposal.parents.tolist() == parents
+    samples = {"exact": 1, "tolerance": 3}[acceptance]
+    rows = np.random.default_rng(0).normal(size=(3, 1, 1, HIDDEN)).astype(np.float32)
+    settings = SimpleNamespace(acceptance=acceptance, tolerance=3, verify_top_k=8)
+    items: Any = [SimpleNamespace(row=row, last_token=row + 1, settings=settings) for row in (2, 0, 5)]
+    heads.prefilled(items, 0, np.zeros((3, 1, CHANNELS), np.int64), rows[:, 0])
+    proposal = heads.propose(items, 0, 3, [nodes] * 3, None)  # type: ignore[arg-type]
+    assert proposal.tokens.shape == proposal.parents.shape == (3, nodes)
     for row, item in enumerate(items):
-        for node in range(nodes):
-            path = [node]
-            while parents[path[-1]] >= 0:
-                path.append(parents[path[-1]])
-            state, token = rows[row], item.last_token
-            for depth, step in enumerate(reversed(path), start=1):
+
+        def children(path: list[int], row: int = row, item: Any = item) -> dict[int, float]:
+            """Chance of every candidate behind a path of tokens."""
+            state = rows[row]
+            for depth, token in enumerate([item.last_token, *path], start=1):
                 ids = np.zeros((1, 1, CHANNELS), np.int64)
                 ids[..., 0] = drafting.voice.vocabulary.logit_offset + token
-                outputs = heads.sessions[f"head_{depth}"].run({"hidden": state, "tokens": ids})
-                state, token = outputs["next_hidden"], outputs["top_ids"][0, 0, ranks[step]]
-            assert proposal.tokens[row, node] == token
+                made = heads.sessions[f"head_{depth}"].run({"hidden": state, "tokens": ids})
+                state = made["next_hidden"]
+            shares = np.exp(made["top_logits"][0, 0].astype(float))
+            chances = 1 - (1 - shares / shares.sum()) ** samples
+            return dict(zip(made["top_ids"][0, 0, :3].tolist(), chances[:3], strict=True))  # as many as calibrated
+
+        paths: list[list[int]] = [[]]  # of the root, then of the nodes
+        chances = [1.0]
+        left_out: list[float] = []
+        for token, parent in zip(proposal.tokens[row], proposal.parents[row], strict=True):
+            chances.append(chances[parent + 1] * children(paths[parent + 1])[token])
+            paths.append([*paths[parent + 1], int(token)])
+        for inner in {-1, *proposal.parents[row].tolist()}:
+            for token, chance in children(paths[inner + 1]).items():
+                if [*paths[inner + 1], token] not in paths:
+                    left_out.append(chances[inner + 1] * chance)
+        assert len(set(map(tuple, paths))) == 1 + nodes
+        assert chances == sorted(chances, reverse=True)
+        assert max(left_out) <= chances[-1]
 
 
 class Oracle:
@@ -164,16 +178,16 @@ class Oracle:
 
     def prefilled(self, *_: object) -> None: ...
 
-    def propose(self, items: list[Item], start: int, count: int, nodes: int, settings: SamplingBatch) -> Proposal:
+    def propose(self, items: list[Item], start: int, count: int, nodes: list[int], settings: SamplingBatch) -> Proposal:
         depths = Tree.of(self.parents).depths[1:]
-        tokens = np.empty((len(items), nodes), np.int64)
+        tokens = np.empty((len(items), max(nodes)), np.int64)
         for row, item in enumerate(items):
             said = self.truth[item.settings.seed]
-            for node in range(nodes):
+            for node in range(max(nodes)):
                 at = item.frames + int(depths[node]) - 1  # one sentence: frames are the tokens taken
                 token = said[at] if at < len(said) else 1
                 tokens[row, node] = token if node in self.right else 1 + (token + node) % CODEBOOK
-        return Proposal(tokens, self.parents[:nodes])
+        return Proposal(tokens, self.parents[: max(nodes)])
 
     def stepped(self, items: list[Item], places: np.ndarray, hidden: np.ndarray, tokens: np.ndarray) -> None:
         self.heard.append((places >= 0).sum(axis=1))
@@ -270,13 +284,13 @@ def test_drafts_catch_up_after_plain_steps(drafting: Engine, proposer: str) -> N
             if plain_steps == 0 and step:
                 item = drafting.pool.items[0]
                 settings = SamplingBatch.from_settings([item.settings])
-                proposal = speculation.proposers[proposer].propose([item], item.slot, 1, 2, settings)
+                proposal = speculation.proposers[proposer].propose([item], item.slot, 1, [2], settings)
                 made.append(proposal.tokens)
             drafting.step()
         item = drafting.pool.items[0]
         drafting.model.cache.reserve(int(drafting.model.cache.lengths[0]) + 4)
         proposal = speculation.proposers[proposer].propose(
-            [item], item.slot, 1, 2, SamplingBatch.from_settings([item.settings])
+            [item], item.slot, 1, [2], SamplingBatch.from_settings([item.settings])
         )
         said.append([proposal.tokens])
         handle.handle.cancel()

@@ -165,11 +165,11 @@ class Speculation:
         parents = np.tile(np.arange(-1, nodes - 1), (len(items), 1))
         proposals: dict[str, tuple[list[int], Proposal]] = {}
         for name, rows in self._by(items, lambda item: item.settings.speculation).items():
-            if name == NONE:
+            if not any(wanted[row] for row in rows):
                 continue
             proposer, mine = self.proposers[name], [items[row] for row in rows]
             settings = self._sampler.settings(items) if len(mine) == len(items) else _settings(mine)
-            proposal = proposer.propose(mine, start, len(items), min(nodes, proposer.most), settings)
+            proposal = proposer.propose(mine, start, len(items), [wanted[row] for row in rows], settings)
             own = proposal.tokens.shape[1]
             tokens[rows, 1 : 1 + own] = proposal.tokens
             parents[rows, :own] = proposal.parents
@@ -198,7 +198,8 @@ class Speculation:
         self, items: list[Item], wanted: list[int], proposals: dict[str, tuple[list[int], Proposal]]
     ) -> list[tuple[list[int], str, Proposal | None, list[int]]]:
         """(rows, rule, proposal, the rows' places in it) for all that are verified alike: rule, θ, number of nodes."""
-        plain = [row for row, item in enumerate(items) if item.settings.speculation == NONE]
+        drafted = {row for rows, _ in proposals.values() for row in rows}
+        plain = [row for row in range(len(items)) if row not in drafted]
         judged: list[tuple[list[int], str, Proposal | None, list[int]]] = []
         if plain:
             judged.append((plain, "exact", None, plain))
@@ -232,16 +233,15 @@ class Speculation:
             kept.tokens.reshape(-1, stride, width)[rows, : 1 + n].reshape(-1, width),
             kept.probs.reshape(-1, stride, width)[rows, : 1 + n].reshape(-1, width),
         )
-        depth = Tree.of(proposal.parents).depth
+        parents = proposal.parents if proposal.parents.ndim == 1 else proposal.parents[picked]
+        depth = Tree.of(parents).depth
         keys = self._sampler.settings(items).keys[rows]
         places = counters(mine)[:, None] + np.arange(1 + depth, dtype=np.uint64)
         streams = np.arange(needs.uniforms, dtype=np.uint64)
         numbers = uniforms(keys[:, None, None], places[:, :, None], streams)
         theta = mine[0].settings.theta or self._theta[mine[0].settings.speculation]
         groups = self._groups[theta] if rule == "group" else None
-        return verify(
-            rule, proposal.tokens[picked], proposal.parents, proposed, target, numbers, _rule_settings(mine), groups
-        )
+        return verify(rule, proposal.tokens[picked], parents, proposed, target, numbers, _rule_settings(mine), groups)
 
     def _commit(
         self, items: list[Item], places: NDArray[np.int64], drawn: NDArray[np.int64], hidden: NDArray[np.float32],

@@ -40,7 +40,7 @@ class DraftModel:
         self._history.start(items, tokens)
         self._done[[item.row for item in items]] = 0
 
-    def propose(self, items: list[Item], start: int, count: int, nodes: int, settings: SamplingBatch) -> Proposal:
+    def propose(self, items: list[Item], start: int, count: int, nodes: list[int], settings: SamplingBatch) -> Proposal:
         rows, ours = np.array([item.row for item in items]), [item.slot - start for item in items]
         lengths = self._model.cache.lengths[start : start + count]
         ends = lengths[ours]
@@ -67,8 +67,8 @@ class DraftModel:
             following.run()
             return following.scores[ours, 0]
 
-        tokens, kept = draw_chain(items, nodes, settings, step)
-        return Proposal(tokens, np.arange(-1, nodes - 1), kept)
+        tokens, kept = draw_chain(items, max(nodes), settings, step)
+        return Proposal(tokens, np.arange(-1, max(nodes) - 1), kept)
 
     def stepped(
         self, items: list[Item], places: NDArray[np.int64], hidden: NDArray[np.float32], tokens: NDArray[np.int64]

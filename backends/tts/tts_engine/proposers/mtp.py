@@ -47,7 +47,7 @@ class MTP:
         self._states[0, rows, : hidden.shape[1]] = hidden
         self._done[:, rows] = 0
 
-    def propose(self, items: list[Item], start: int, count: int, nodes: int, settings: SamplingBatch) -> Proposal:
+    def propose(self, items: list[Item], start: int, count: int, nodes: list[int], settings: SamplingBatch) -> Proposal:
         ends = self._modules[0].cache.lengths[[item.slot for item in items]]  # where the committed token will stand
         self._history.add(items, ends, self._offset + np.array([item.last_token for item in items]))
 
@@ -56,8 +56,8 @@ class MTP:
                 self._history.add(items, ends + depth, self._offset + token)
             return self._run(depth, items, start, count, ends)
 
-        tokens, kept = draw_chain(items, nodes, settings, step)
-        return Proposal(tokens, np.arange(-1, nodes - 1), kept)
+        tokens, kept = draw_chain(items, max(nodes), settings, step)
+        return Proposal(tokens, np.arange(-1, max(nodes) - 1), kept)
 
     def _run(self, depth: int, items: list[Item], start: int, count: int, ends: NDArray[np.int64]) -> Scores:
         """Module depth + 1 over all it has not read, up to position ends - 1; the scores there, B rows."""

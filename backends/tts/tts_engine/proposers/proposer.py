@@ -15,7 +15,7 @@ from tts_engine.session import Session
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """n drafted tokens a row: tokens int64 [B, n] (logit indices), parents int64 [n] (-1: the committed token).
+    """n drafted tokens a row: tokens int64 [B, n] (logit indices), parents int64 [n] or [B, n] (-1: committed token).
 
     kept: the distributions the tokens were drawn from, rows in the order of tokens.reshape(-1); None: deterministic.
     """
@@ -25,7 +25,7 @@ class Proposal:
     kept: Kept | None = None
 
     def first(self, nodes: int) -> Proposal:
-        """The same with the first `nodes` nodes only, which is what asking for that many would have given."""
+        """The same with the first `nodes` nodes only, for rows that asked for that many."""
         n = self.tokens.shape[1]
         if nodes == n:
             return self
@@ -34,7 +34,7 @@ class Proposal:
             width = self.kept.tokens.shape[1]
             tokens = self.kept.tokens.reshape(-1, n, width)[:, :nodes]
             kept = Kept(tokens.reshape(-1, width), self.kept.probs.reshape(-1, n, width)[:, :nodes].reshape(-1, width))
-        return Proposal(self.tokens[:, :nodes], self.parents[:nodes], kept)
+        return Proposal(self.tokens[:, :nodes], self.parents[..., :nodes], kept)
 
 
 class Proposer(Protocol):
@@ -42,7 +42,7 @@ class Proposer(Protocol):
 
     name: as in `speculative.PROPOSERS`. most: nodes it can draft. needs_all_hidden: of the prompt, not only of its
     last position. sessions: its graphs, by name. chances: float64 [most], the calibrated probability that the path to
-    each node is accepted; the first n nodes are what is drafted when n are asked for.
+    each node is accepted: the first n say what is to be expected of n nodes.
     """
 
     name: str
@@ -58,8 +58,9 @@ class Proposer(Protocol):
         else [B, 1, H], of the prompts' ends.
         """
 
-    def propose(self, items: list[Item], start: int, count: int, nodes: int, settings: SamplingBatch) -> Proposal:
-        """Draft `nodes` tokens for `items`, which lie among the `count` neighbouring slots from `start`."""
+    def propose(self, items: list[Item], start: int, count: int, nodes: list[int], settings: SamplingBatch) -> Proposal:
+        """Draft nodes[i] tokens, `most` or fewer, for items[i], which lie among the `count` neighbouring slots from
+        `start`: the first of its row, the same in any company. What is behind them fills up and means nothing."""
 
     def stepped(
         self, items: list[Item], places: NDArray[np.int64], hidden: NDArray[np.float32], tokens: NDArray[np.int64]

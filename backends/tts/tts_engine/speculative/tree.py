@@ -36,16 +36,14 @@ class Tree:
 
     @classmethod
     def of(cls, parents: NDArray[np.int64]) -> Tree:
-        """The tree of these parents; trees shared by a batch are kept, so that a fixed shape is built once.
+        """The tree of these parents; the last ones are kept, so that a step's, or a fixed one, is built once.
 
         Raises:
             ValueError: parents are not int64 [n] or [B, n], or one does not come before its child.
         """
         if parents.ndim not in (1, 2) or parents.dtype != np.int64:
             raise ValueError(f"parents must be int64 [n] or [B, n], not {parents.dtype} {list(parents.shape)}")
-        if parents.ndim == 2:
-            return _build(parents)
-        return _shared(parents.tobytes())
+        return _kept(parents.tobytes(), parents.shape)
 
     @property
     def size(self) -> int:
@@ -67,9 +65,9 @@ class Tree:
         return self.children.shape[-1] <= 1
 
 
-@lru_cache(maxsize=256)
-def _shared(parents: bytes) -> Tree:
-    return _build(np.frombuffer(parents, dtype=np.int64))
+@lru_cache(maxsize=64)
+def _kept(parents: bytes, shape: tuple[int, ...]) -> Tree:
+    return _build(np.frombuffer(parents, dtype=np.int64).reshape(shape))
 
 
 def _build(given: NDArray[np.int64]) -> Tree:
