@@ -15,9 +15,9 @@ from tts_client.wire import speech_request
 def lines_of(server: RunningServer, request_id: str) -> list[dict]:
     """The log's lines about a request, waited for, as the server writes them from a thread of its own."""
     for _ in range(100):
-        text = server.log.read_text(errors="replace").splitlines()
+        whole = server.log.read_text(errors="replace").rpartition("\n")[0]  # the server writes a line in pieces
         # Triton quotes a message once more.
-        told = [json.loads(json.loads(line.split("] ", 1)[1])) for line in text if r'"{\"event\"' in line]
+        told = [json.loads(json.loads(line.split("] ", 1)[1])) for line in whole.splitlines() if r'"{\"event\"' in line]
         if found := [entry for entry in told if entry["id"] == request_id]:
             return found
         time.sleep(0.05)

@@ -80,14 +80,12 @@ def _build(given: NDArray[np.int64]) -> Tree:
             f"node {node} has parent {parents[row, node]}: give -1 (the root) or a node that comes before its child"
         )
     every = np.arange(rows)
-    depths = np.zeros((rows, 1 + n), dtype=np.int64)
-    visible = np.zeros((rows, 1 + n, 1 + n), dtype=np.bool_)
-    visible[:, 0, 0] = True
-    for node in range(n):
-        above = parents[:, node] + 1
-        depths[:, node + 1] = depths[every, above] + 1
-        visible[:, node + 1] = visible[every, above]
-        visible[:, node + 1, node + 1] = True
+    seen = np.tile(np.eye(1 + n, dtype=np.float32), (rows, 1, 1))
+    seen[every[:, None], np.arange(1, 1 + n), parents + 1] = 1
+    for _ in range(int(n).bit_length()):  # ancestors 1, then up to 2, 4, … generations above
+        seen = np.minimum(seen @ seen, 1)
+    visible = seen > 0
+    depths = visible.sum(axis=2) - 1
     # The place of a node among its siblings: how many nodes before it have the same parent.
     place = np.tril(parents[:, :, None] == parents[:, None, :], -1).sum(axis=2)
     children = np.full((rows, 1 + n, int(place.max(initial=-1)) + 1), -1, dtype=np.int64)
