@@ -32,7 +32,6 @@ SWEEPS: dict[str, tuple[str, tuple[float, ...]]] = {
     "top_k": ("verify_top_k", (1, 2, 4, 8, 16)),
     "group": ("theta", ()),  # the voice's
 }
-DEFAULT = {"tolerance": 3, "bias": 0.02, "verify_top_k": 8}
 SWEPT_WITH = {"tolerance": ("medusa",), "bias": ("draft",), "top_k": ("mtp",), "group": ("draft", "mtp")}
 
 
@@ -93,7 +92,8 @@ def default(engine: Any, proposer: str, rule: str) -> float | None:
     """The setting that a request gets which asks for none."""
     if rule == "group":
         return float(engine.voice.default_theta(proposer))
-    return DEFAULT.get(SWEEPS.get(rule, ("", ()))[0])
+    value: float | None = engine.voice.defaults.get(SWEEPS[rule][0]) if rule in SWEEPS else None
+    return value
 
 
 def quality(rows: list[Row], waves: Mapping[str, np.ndarray], teacher: Mapping[str, np.ndarray]) -> dict[str, float]:
