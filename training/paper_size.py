@@ -50,6 +50,7 @@ def stages(work: Path, device: str, provider: str, steps: int, quick: bool) -> d
         made[name] = [*command, *learn, *place]
     for name in ("heads", "mtp"):
         made[f"calibrate {name}"] = ["training.calibrate", "--draft", str(checkpoints / names[name]), *learn]
+        made[f"calibrate {name}"] += ["--texts", "4"] if quick else []
     variant = "int8" if provider == "cpu" else "fp32"  # the int8 graphs' operators are the CPU's
     made["export"] = [
         "export", "--checkpoints", str(checkpoints), "--out", str(voice), "--name", "paper", "--variant", variant
