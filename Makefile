@@ -88,7 +88,7 @@ bench-speculation: $(VOICE) ## Speculation against none, every proposer x rule; 
 	$(PY) -m tests.benchmarks.speculation $(ARGS)
 
 .PHONY: bench-size
-bench-size: $(VOICE) ## Speculation by the size of the LM, 13 to 352 M; adds to results/speculation.json, draws a .png
+bench-size: $(VOICE) ## Speculation by the size of the LM, 13 to 466 M; adds to results/speculation.json, draws a .png
 	$(PY) -m tests.benchmarks.by_size $(ARGS)
 
 .PHONY: evaluate-speculation

@@ -32,7 +32,8 @@ from tts_engine.engine import Engine
 from tts_engine.voice import Voice
 
 CORES = os.cpu_count() or 1
-SIZES = ((6, 1024, 1), (16, 4096, CORES), (24, 12288, CORES))  # layers, feed-forward columns, threads a graph run
+# layers, feed-forward columns, threads a graph run, most nodes that are tried
+SIZES = ((6, 1024, 1, 64), (16, 4096, CORES, 16), (24, 12288, CORES, 8), (24, 16384, CORES, 8))
 PAIRS = (
     ("medusa", "exact", (4, 8)),
     ("medusa", "tolerance", (8, 16, 64)),
@@ -67,7 +68,9 @@ def plain_rates(engines: dict[int, Engine], texts: list[str]) -> dict[int, float
     return {threads: round(max(some), 1) for threads, some in rates.items()}
 
 
-def rows_of(voice: Path, parameters: int, threads: int, texts: list[str], rounds: int) -> list[dict[str, Any]]:
+def rows_of(
+    voice: Path, parameters: int, threads: int, most: int, texts: list[str], rounds: int
+) -> list[dict[str, Any]]:
     engines = {
         some: Engine(Voice.load(voice), EngineConfig(capacity=1, threads=CORES, graph_threads=some))
         for some in sorted({1, threads})
@@ -80,7 +83,7 @@ def rows_of(voice: Path, parameters: int, threads: int, texts: list[str], rounds
     engines.clear()
     rows = []
     for proposer, rule, counts in PAIRS:
-        for nodes in counts:
+        for nodes in (count for count in counts if count <= most):
             params = {"speculation": proposer, "acceptance": rule, "nodes": nodes, **SETTINGS[rule]}
             row = measure(engine, texts, 1, params, rounds)
             row["off_tokens_per_s"] = round(row["tokens_per_s"] / row["speedup"], 1)
@@ -114,38 +117,43 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--voice", type=Path, default=Path("model_repository/tts/1"), help="served voice directory")
-    parser.add_argument("--sizes", type=int, default=len(SIZES), help="how many of them, the smallest first")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[*range(len(SIZES))], choices=range(len(SIZES)),
+                        help="which of them, 0 the smallest (default: all); rows of the others are kept")  # fmt: skip
     parser.add_argument("--sentences", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=2, help="turns with and without speculation a row")
+    parser.add_argument("--rounds", type=int, default=1, help="turns with and without speculation a row")
     parser.add_argument("--out", type=Path, default=Path("results"))
     args = parser.parse_args()
     texts = list(load_sentences(args.sentences).values())
     print("      size threads proposer rule      nodes  off tok/s   on tok/s  speedup  length")
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as work:
-        for layers, intermediate, threads in tqdm(SIZES[: args.sizes], desc="sizes", leave=False):
+        for layers, intermediate, threads, most in tqdm(
+            [SIZES[size] for size in args.sizes], desc="sizes", leave=False
+        ):
             voice, parameters = grown_voice(args.voice, layers, intermediate, Path(work))
-            rows += rows_of(voice, parameters, threads, texts, args.rounds)
+            rows += rows_of(voice, parameters, threads, most, texts, args.rounds)
             shutil.rmtree(voice)
-    for rule, proposer, bound in BARS:
-        best = max(
-            (row for row in rows if row["rule"] == rule and proposer in (None, row["proposer"])),
-            key=lambda row: row["speedup"],
-        )
-        size = f"{best['parameters'] / 1e6:.0f} M, {best['proposer']}, {best['nodes']} nodes"
-        print(f"{rule:12}{best['speedup']:6.2f} times at {size:30} bar ≥ {bound}")
-    lengths = [row["acceptance_length"] for row in rows if (row["proposer"], row["rule"]) == ("medusa", "tolerance")]
-    print(f"acceptance length, tree with τ = 3: {max(lengths):.2f}, bar ≥ {LENGTH_BAR}")
     args.out.mkdir(parents=True, exist_ok=True)
-    plot(rows, args.out / "speculation_by_size.png")
     path = args.out / "speculation.json"
     result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
     wer = {(row["proposer"], row["rule"]): row["wer"] for row in result["rows"] if row.get("wer") is not None}
     for row in rows:  # an LM that says the same errs the same
         row["wer"] = wer.get((row["proposer"], row["rule"]))
-    result["rows"] = [row for row in result["rows"] if "parameters" not in row] + rows
+    measured = {row["parameters"] for row in rows}
+    result["rows"] = [row for row in result["rows"] if row.get("parameters") not in measured] + rows
     result["best"] = best_of(result["rows"])
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    sized = [row for row in result["rows"] if "parameters" in row]
+    plot(sized, args.out / "speculation_by_size.png")
+    for rule, proposer, bound in BARS:
+        best = max(
+            (row for row in sized if row["rule"] == rule and proposer in (None, row["proposer"])),
+            key=lambda row: row["speedup"],
+        )
+        size = f"{best['parameters'] / 1e6:.0f} M, {best['proposer']}, {best['nodes']} nodes"
+        print(f"{rule:12}{best['speedup']:6.2f} times at {size:30} bar ≥ {bound}")
+    lengths = [row["acceptance_length"] for row in sized if (row["proposer"], row["rule"]) == ("medusa", "tolerance")]
+    print(f"acceptance length, tree with τ = 3: {max(lengths):.2f}, bar ≥ {LENGTH_BAR}")
     print(json.dumps({"cores": CORES, "rows": rows}))
 
 

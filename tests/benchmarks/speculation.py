@@ -33,7 +33,7 @@ from tts_engine.speculative import PROPOSERS, RULES, check_pair
 from tts_engine.voice import Voice
 
 LEVELS = (1, 4, 16, 32)
-NODES: dict[str, tuple[int, ...]] = {"none": (), "medusa": (4, 8, 32), "draft": (2, 4), "mtp": (2,)}
+NODES: dict[str, tuple[int, ...]] = {"none": (), "medusa": (4, 8, 64), "draft": (2, 4), "mtp": (2,)}
 SETTINGS: dict[str, dict[str, float]] = {
     "exact": {},
     "tolerance": {"tolerance": 3},
@@ -76,9 +76,9 @@ class Run:
         return [round(float(share), 3) for share in reached[1:][reached[1:] > 0] / max(1, reached[0])]
 
 
-def speak(engine: Engine, texts: list[str], concurrency: int, params: dict[str, Any]) -> Run:
-    """A closed loop without threads: `concurrency` texts in flight until none are left, text i with seed i."""
-    waiting: Iterator[tuple[int, str]] = iter(enumerate(texts))
+def speak(engine: Engine, texts: list[str], concurrency: int, params: dict[str, Any], seed: int = 0) -> Run:
+    """A closed loop without threads: `concurrency` texts in flight until none are left, text i with seed + i."""
+    waiting: Iterator[tuple[int, str]] = iter(enumerate(texts, seed))
     ended: list[Timings] = []
     live = 0
 
@@ -128,12 +128,14 @@ def speak(engine: Engine, texts: list[str], concurrency: int, params: dict[str, 
 
 
 def measure(engine: Engine, texts: list[str], concurrency: int, params: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """A row: with and without speculation in turns."""
+    """A row: with and without speculation in turns, text by text where only one is spoken at a time."""
     off, on = Run(), Run()
     plain = {"speculation": "none"} | {name: params[name] for name in ("max_seconds",) if name in params}
+    turns = [texts] if concurrency > 1 else [[text] for text in texts]
     for _ in range(rounds):
-        off.add(speak(engine, texts, concurrency, plain))
-        on.add(speak(engine, texts, concurrency, params))
+        for seed, some in enumerate(turns):
+            off.add(speak(engine, some, concurrency, plain, seed))
+            on.add(speak(engine, some, concurrency, params, seed))
     decode = max(on.decode_seconds, 1e-9)
     return {
         "proposer": params["speculation"],
