@@ -4,6 +4,7 @@
     python -m training.speculation --defaults      # every proposer x rule at its default setting only
     python -m training.speculation --swaps         # the swap stress test only
 
+Every row is written when it is measured; rows of an earlier run stay until they are measured again.
 Word error rate on the 100 Harvard sentences, seconds of speech and log-mel distance (after time warping) against the
 teacher, and the acceptance length. With `exact`, and with τ = 1, the voice says what it says without speculation.
 """
@@ -184,6 +185,12 @@ def main() -> None:
     base = quality(score(known, "codec"), known, teacher)
     print(f"codec alone: WER {base['wer']:.2f} %, {base['mel_distance_db']:.2f} dB")
     rows = settings(engine, args.defaults)
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out / "speculation_quality.json"
+    result: dict[str, Any] = {"rows": [], "swaps": []}
+    if path.exists():  # what is not measured now is kept
+        result = json.loads(path.read_text(encoding="utf-8"))
+    result |= {"codec": base, "sentences": len(texts), "sample_rate": SAMPLE_RATE}
     print(f"{'proposer':9}{'rule':11}{'setting':>8}{'length':>8}{'WER %':>8}{'duration':>10}{'mel dB':>8}")
     for row in rows:
         params: dict[str, Any] = {"speculation": row["proposer"], "acceptance": row["rule"]}
@@ -198,12 +205,17 @@ def main() -> None:
             f"{row['acceptance_length']:8.2f}{row['wer']:8.2f}{row['duration_ratio']:10.3f}{row['mel_distance_db']:8.2f}",
             flush=True,
         )
-    swaps = swapped(args.codec, engine.voice, teacher)
-    args.out.mkdir(parents=True, exist_ok=True)
-    result = {"codec": base, "rows": rows, "swaps": swaps, "sentences": len(texts), "sample_rate": SAMPLE_RATE}
-    (args.out / "speculation_quality.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    draw(rows, swaps, args.out / "speculation_quality.png")
+        result["rows"] = [old for old in result["rows"] if _key(old) != _key(row)] + [row]
+        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if not args.defaults:
+        result["swaps"] = swapped(args.codec, engine.voice, teacher)
+        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    draw(result["rows"], result["swaps"], args.out / "speculation_quality.png")
     print(json.dumps(result))
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["proposer"], row["rule"], row["setting"]
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m tests.benchmarks.speculation                # minutes; writes results/speculation.json, JSON line last
     python -m tests.benchmarks.speculation --quick        # fewer texts and pairs
     python -m tests.benchmarks.speculation --voice DIR    # another voice directory with drafts
-    python -m tests.benchmarks.by_size                    # then adds LMs of other sizes
+    python -m tests.benchmarks.by_size                    # adds LMs of other sizes, whose rows are kept
 
 Every line is measured in turns with the same texts without speculation, seconds apart. At concurrency 1 a fixed number
 of nodes is tried beside the adaptive one ("auto"); the others are adaptive. Word error rates come from
@@ -258,9 +258,12 @@ def main() -> None:
         rows.append(row)
         print_row(row)
     print_bars(rows)
+    path = args.out / "speculation.json"
+    if path.exists():  # LMs of other sizes
+        rows += [row for row in json.loads(path.read_text(encoding="utf-8"))["rows"] if "parameters" in row]
     result = {"cores": os.cpu_count(), "quick": args.quick, "rows": rows, "best": best_of(rows)}
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "speculation.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result))
 
 
