@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -50,25 +50,38 @@ def collected(trace: str, seconds: float = 60) -> bool:
     return False
 
 
+def followed(server: RunningServer, speak: Callable[[str], object], trace: str) -> bool:
+    """Whether the server's log has the trace of a request that `speak` makes under a name.
+
+    Tried three times: tritonserver 2.51 may read a stream's headers in two threads at once, and then miss one.
+    """
+    for attempt in range(3):
+        name = f"{trace[:8]}-{attempt}"
+        speak(name)
+        (line,) = lines_of(server, name)
+        if line["traceparent"].split("-")[1] == trace:
+            return True
+    return False
+
+
 def test_a_trace_goes_on_in_the_server(traced: RunningServer) -> None:
     with TTSClient(traced.grpc_url) as client:
-        list(client.stream("Followed.", seed=1, request_id="followed", traceparent=f"00-{TRACE}-b7ad6b7169203331-01"))
-    (line,) = lines_of(traced, "followed")
-    assert line["traceparent"].split("-")[1] == TRACE
+        parent = f"00-{TRACE}-b7ad6b7169203331-01"
+        assert followed(
+            traced, lambda name: list(client.stream("Followed.", seed=1, request_id=name, traceparent=parent)), TRACE
+        )
     assert collected(TRACE)
 
 
 def test_an_asynchronous_stream_has_its_own(traced: RunningServer) -> None:
     other = TRACE[::-1]
 
-    async def speak() -> None:
+    async def speak(name: str) -> None:
         async with AsyncTTSClient(traced.grpc_url) as client:
-            async for _ in client.stream("Followed.", request_id="aio", traceparent=f"00-{other}-b7ad6b7169203331-01"):
+            async for _ in client.stream("Followed.", request_id=name, traceparent=f"00-{other}-b7ad6b7169203331-01"):
                 pass
 
-    asyncio.run(speak())
-    (line,) = lines_of(traced, "aio")
-    assert line["traceparent"].split("-")[1] == other
+    assert followed(traced, lambda name: asyncio.run(speak(name)), other)
 
 
 def test_what_is_not_traced_says_so_by_silence(server: RunningServer) -> None:
