@@ -95,8 +95,6 @@ def environment() -> dict[str, str]:
         raise LauncherError(f"lib{python}.so.1.0 is missing: install lib{python} (`sudo apt-get install lib{python}`)")
     libraries = [str(distribution() / WANTED[2]), folder]
     return {
-        # One heap for all threads: what one takes and another gives back (every chunk) frays glibc's heaps a thread.
-        "MALLOC_ARENA_MAX": "1",
         **os.environ,
         "PATH": _joined([str(Path(sys.executable).parent)], "PATH"),
         "LD_LIBRARY_PATH": _joined(libraries, "LD_LIBRARY_PATH"),
