@@ -190,6 +190,8 @@ def main() -> None:
     result: dict[str, Any] = {"rows": [], "swaps": []}
     if path.exists():  # what is not measured now is kept
         result = json.loads(path.read_text(encoding="utf-8"))
+    for old in result["rows"]:  # defaults may have changed since
+        old["default"] = old["setting"] == default(engine, old["proposer"], old["rule"])
     result |= {"codec": base, "sentences": len(texts), "sample_rate": SAMPLE_RATE}
     print(f"{'proposer':9}{'rule':11}{'setting':>8}{'length':>8}{'WER %':>8}{'duration':>10}{'mel dB':>8}")
     for row in rows:
