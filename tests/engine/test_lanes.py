@@ -12,11 +12,14 @@ import pytest
 
 from tests.engine.collect import drain, say
 from tests.engine.tiny_voice import ToyText
+from tts_engine import language_model, scheduler
 from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine
-from tts_engine.lanes import Lanes, cuts
-from tts_engine.modules.prefill import balanced
-from tts_engine.session import Session
+from tts_engine.lanes import Lanes, balanced, cuts
+from tts_engine.language_model import LanguageModelBatch
+from tts_engine.modules import vocoder
+from tts_engine.modules.vocoder import Vocoder, VocoderJob
+from tts_engine.session import Binding, Session
 from tts_engine.voice import Voice
 
 
@@ -105,11 +108,55 @@ def test_a_crowd_in_parts_sounds_as_each_alone(voice: Voice) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "parts", "edges"),
-    [([3, 3, 3, 9], 2, [0, 3, 4]), ([5, 5, 5, 5], 2, [0, 2, 4]), ([4], 1, [0, 1]), ([1, 2, 3, 90], 4, [0, 1, 2, 3, 4])],
+    ("lengths", "parts", "most", "edges"),
+    [
+        ([3, 3, 3, 9], 2, 99, [0, 3, 4]),
+        ([5, 5, 5, 5], 2, 99, [0, 2, 4]),
+        ([4], 1, 99, [0, 1]),
+        ([1, 2, 3, 90], 4, 99, [0, 1, 2, 3, 4]),
+        ([3, 3, 3, 3, 3, 9], 1, 9, [0, 3, 5, 6]),
+        ([5, 5, 5, 5], 2, 5, [0, 1, 2, 3, 4]),
+        ([50, 60], 1, 9, [0, 1, 2]),  # a row is not cut
+    ],
 )
-def test_prompts_are_cut_where_both_lanes_pad_as_much(lengths: list[int], parts: int, edges: list[int]) -> None:
-    assert balanced(lengths, parts) == edges
+def test_parts_cost_the_same_and_none_is_too_wide(lengths: list[int], parts: int, most: int, edges: list[int]) -> None:
+    assert balanced(lengths, parts, most) == edges
+
+
+def test_narrow_runs_sound_as_wide_ones(voice: Voice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However narrow: prompts, tokens and sound of several at once in one run, or each in its own."""
+    heard: list[list[np.ndarray]] = []
+    widest: list[list[int]] = []
+    compute, bind = Vocoder.compute, LanguageModelBatch._bind
+
+    def computed(self: Vocoder, job: VocoderJob) -> dict[str, np.ndarray]:
+        widest[-1][0] = max(widest[-1][0], job.feeds["codes"].size)
+        return compute(self, job)
+
+    def bound(self: LanguageModelBatch, first: int, last: int) -> Binding:
+        widest[-1][1] = max(widest[-1][1], (last - first) * self.bias[0].size)
+        return bind(self, first, last)
+
+    monkeypatch.setattr(Vocoder, "compute", computed)
+    monkeypatch.setattr(LanguageModelBatch, "_bind", bound)
+    for frames, cells in ((160, 1 << 16), (12, 1 << 11)):
+        monkeypatch.setattr(vocoder, "RUN_FRAMES", frames)
+        monkeypatch.setattr(scheduler, "RUN_FRAMES", frames)
+        monkeypatch.setattr(language_model, "CELLS", cells)
+        engine = Engine(voice, EngineConfig(capacity=20, threads=2), ToyText())
+        widest.append([0, 0])
+        crowd = [
+            say(engine, "ten words or so. and more"[seed:], seed=seed, max_seconds=1, first_chunk_frames=4 + seed % 3)
+            for seed in range(12)
+        ]
+        drain(engine)
+        heard.append([listener.audio for listener in crowd])
+    for wide, narrow in zip(*heard, strict=True):
+        np.testing.assert_array_equal(wide, narrow)
+    assert widest[0][0] > 24
+    assert widest[0][1] > 1 << 12
+    assert widest[1][0] <= 24  # one chunk of the longest
+    assert widest[1][1] <= 1 << 11
 
 
 def test_prompts_of_all_lengths_sound_as_each_alone(voice: Voice) -> None:

@@ -12,7 +12,7 @@ from tests.engine.tiny_voice import SAMPLE_RATE, ToyText
 from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine
 from tts_engine.errors import CapacityExceeded
-from tts_engine.item import Item
+from tts_engine.item import Item, Stage
 from tts_engine.request import SamplingParams
 from tts_engine.scheduler import Scheduler
 from tts_engine.text import Sentence
@@ -45,6 +45,40 @@ def test_who_decodes(voice: Voice, ahead: list[float | None], chosen: list[int])
     scheduler = Scheduler(SAMPLE_RATE, 60.0)
     scheduler.begin(items)
     assert [one.slot for one in scheduler.span(items)] == chosen
+
+
+@pytest.mark.parametrize(
+    ("begun", "waiting", "enter"), [(0, 27, 27), (0, 32, 20), (4, 28, 16), (20, 12, 0), (0, 64, 40)]
+)
+def test_of_a_crowd_the_oldest_begin_first(voice: Voice, begun: int, waiting: int, enter: int) -> None:
+    """Who plays already turns to his next sentence whatever happens."""
+    scheduler, playing = Scheduler(SAMPLE_RATE, 60.0), item(voice, 99, 0.0)
+    crowd = [item(voice, slot, None) for slot in range(begun + waiting)]
+    for one in crowd[:begun]:
+        one.stage = Stage.DECODE
+    scheduler.begin([*crowd, playing])
+    chosen = scheduler.enter([*crowd[begun:], playing])
+    assert [one.slot for one in chosen] == [*range(begun, begun + enter), 99]
+    late = crowd[begun + enter :]
+    assert scheduler.enter(late) == []  # later in the same step
+    for one in crowd:  # the first group has its chunks
+        if one not in late:
+            one.first_chunk_seconds = 0.1
+    scheduler.begin([*crowd, playing])
+    assert scheduler.enter(late) == late
+
+
+def test_a_crowd_is_served_in_groups_and_sounds_the_same(voice: Voice) -> None:
+    engine, heard = Engine(voice, EngineConfig(capacity=64, threads=2), ToyText()), []
+    crowd = [say(engine, "ten words", seed=seed, max_seconds=1) for seed in range(40)]
+    while engine.step():
+        heard.append(sum(bool(listener.chunks) for listener in crowd))
+    assert 25 in heard
+    assert all(listener.done for listener in crowd)
+    for seed in (0, 24, 25, 39):
+        alone = say(engine, "ten words", seed=seed, max_seconds=1)
+        drain(engine)
+        np.testing.assert_array_equal(alone.audio, crowd[seed].audio)
 
 
 def test_what_takes_long_is_begun_earlier(voice: Voice) -> None:

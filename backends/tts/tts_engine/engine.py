@@ -144,7 +144,7 @@ class Engine:
             self._sound_if_done()
             for _ in range(2):  # who comes while the frontend runs shares this step's prefill, the dearest run there is
                 silent += self._admit()
-                self._run("frontend", self.frontend, turn.pick(self.pool.waiting(Stage.FRONTEND)))
+                self._run("frontend", self.frontend, turn.enter(self.pool.waiting(Stage.FRONTEND)))
             self._sound_if_done()
             self._run("prefill", self.prefill, turn.pick(self.pool.waiting(Stage.PREFILL)))
             self._sound_if_done()

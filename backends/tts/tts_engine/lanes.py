@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -40,23 +41,23 @@ class Lanes:
         idle = self._beside - sum(not future.done() for future in self._begun)
         return max(1, min(rows, 1 + idle))
 
-    def share(self, runs: Sequence[Callable[[], object]]) -> None:
-        """Do all of these at once, the first in the caller's thread; raises what one of them raised, after all ended.
+    def share(self, runs: Sequence[Callable[[], T]]) -> list[T]:
+        """Do all of these at once, the first in the caller's thread, and return what they return; raises what one of
+        them raised, after all ended.
 
         A lane that is slow to wake loses its part to the caller.
         """
         futures = [self.begin(run) for run in runs[1:]]
+        results: list[T] = []
         errors: list[Exception] = []
         for run, future in zip(runs, [None, *futures], strict=True):
             try:
-                if future is None or future.cancel():
-                    run()
-                else:
-                    future.result()
+                results.append(run() if future is None or future.cancel() else future.result())
             except Exception as error:
                 errors.append(error)
         if errors:
             raise errors[0]
+        return results
 
     def run(self, session: Session, feeds: dict[str, Array]) -> dict[str, Array]:
         """`session.run` in parts: every input and output has a row an item."""
@@ -64,15 +65,34 @@ class Lanes:
         edges = cuts(rows, self.parts(rows))
         if len(edges) == 2:
             return session.run(feeds)
-        done: list[dict[str, Array]] = [{} for _ in edges[1:]]
 
-        def part(index: int, first: int, last: int) -> Callable[[], None]:
-            return lambda: done[index].update(session.run({name: array[first:last] for name, array in feeds.items()}))
+        def part(first: int, last: int) -> dict[str, Array]:
+            return session.run({name: array[first:last] for name, array in feeds.items()})
 
-        self.share([part(index, *edge) for index, edge in enumerate(pairwise(edges))])
+        done = self.share([partial(part, *edge) for edge in pairwise(edges)])
         return {name: np.concatenate([outputs[name] for outputs in done]) for name in done[0]}
 
 
 def cuts(rows: int, parts: int) -> list[int]:
     """Where `parts` nearly equal parts of `rows` rows begin, and the end."""
     return [rows * part // parts for part in range(parts + 1)]
+
+
+def balanced(lengths: Sequence[int], parts: int, most: int) -> list[int]:
+    """Where to cut ascending lengths so that the parts, each padded to its longest, cost about the same; 0 and the end
+    included. Two parts at most are balanced so, more are of equal numbers.
+
+    most: padded positions of a part. Where there are more, further cuts follow: a runtime keeps the memory of its
+    widest run for good, and beyond some size wider ones are no cheaper.
+    """
+    count = len(lengths)
+    edges = cuts(count, parts)
+    if parts == 2:
+        edges[1] = min(range(1, count), key=lambda cut: max(cut * lengths[cut - 1], (count - cut) * lengths[-1]))
+    bounded = [0]
+    for last in edges[1:]:
+        for row in range(bounded[-1] + 1, last):
+            if (row + 1 - bounded[-1]) * lengths[row] > most:
+                bounded.append(row)
+        bounded.append(last)
+    return bounded

@@ -23,6 +23,9 @@ MASKED = np.float32(-1e30)
 # Positions that are worth a run of their own beside others (int8, 12.7 M parameters, one token of 8, 16, 32 rows:
 # 0.88, 1.56, 3.11 ms whole and 0.66, 1.00, 1.87 in halves).
 PART = 8
+# Positions of a run times T at most: scores of attention are that many a head, and ONNX Runtime keeps the memory of its
+# widest run for good.
+CELLS = 1 << 16
 BYTES_KEPT = 8 << 20  # of bound batches, their logits left out; binding one takes some 0.3 ms
 WIDEST = 65  # positions a slot that the shared logits have room for: a verification of the largest tree
 
@@ -94,6 +97,11 @@ class LanguageModel:
             return self._allocate((stop - start) * m).reshape(stop - start, m)
         return self._scores[start * m : stop * m].reshape(stop - start, m)
 
+    @property
+    def widest_run(self) -> int:
+        """Positions, of all its rows, that one run takes; a single row may have more."""
+        return CELLS // self.cache.positions
+
     def run(self, batches: Sequence[LanguageModelBatch]) -> None:
         """Batches of different slots at once; a single one is cut into parts instead."""
         if len(batches) == 1:
@@ -157,10 +165,12 @@ class LanguageModelBatch:
     def run(self, parts: int = 0) -> None:
         """One forward pass; the cache's slots are extended in place from `write_idx` on, their lengths stay.
 
-        parts: runs that it is cut into; 0: as many as are worth it.
+        parts: runs that it is cut into; 0: as many as are worth it, or as make none too wide.
         """
         rows, n = self.position_ids.shape
-        parts = parts or self._model.lanes.parts(min(rows, rows * n // PART))
+        if not parts:
+            narrow = -(-rows // max(1, self._model.widest_run // n))
+            parts = max(narrow, self._model.lanes.parts(min(rows, rows * n // PART)))
         if parts not in self._bindings:
             self._bindings[parts] = [self._bind(*edge) for edge in pairwise(cuts(rows, parts))]
         self._model.lanes.share([binding.run for binding in self._bindings[parts]])

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from tts_engine.item import Item, Stage
-from tts_engine.lanes import cuts
+from tts_engine.lanes import balanced
 from tts_engine.language_model import MASKED, LanguageModel, LanguageModelBatch
 from tts_engine.modules.sampler import Sampler
 from tts_engine.modules.speculation import Speculation
@@ -53,7 +53,8 @@ class Prefill:
         drafting = self._speculation.begins(items, cache.count)
         whole = drafting and self._speculation.needs_all_hidden(items)
         # Drafts read one batch; else one a lane.
-        edges = [0, len(items)] if drafting else balanced(lengths, self._model.lanes.parts(len(items)))
+        lanes, most = self._model.lanes.parts(len(items)), self._model.widest_run
+        edges = [0, len(items)] if drafting else balanced(lengths, lanes, most)
         parts = [self._batch(items[first:last], start + first, whole) for first, last in pairwise(edges)]
         self._model.run(parts)
         cache.lengths[start : start + len(items)] = lengths
@@ -75,15 +76,6 @@ class Prefill:
         batch.logit_idx[:] = np.arange(n) if whole else 0
         batch.logit_idx[:, -1] = [len(prompt) - 1 for prompt in prompts]
         return batch
-
-
-def balanced(lengths: list[int], parts: int) -> list[int]:
-    """Where to cut ascending lengths so that the parts, each padded to its longest, cost about the same; 0 and the end
-    included. Two parts at most are balanced so, more are of equal numbers."""
-    count = len(lengths)
-    if parts != 2:
-        return cuts(count, parts)
-    return [0, min(range(1, count), key=lambda cut: max(cut * lengths[cut - 1], (count - cut) * lengths[-1])), count]
 
 
 def _length(item: Item) -> int:

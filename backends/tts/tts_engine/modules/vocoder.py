@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +13,9 @@ from numpy.typing import NDArray
 from tts_engine.config import EngineConfig
 from tts_engine.errors import VoiceError
 from tts_engine.item import Item, Stage
-from tts_engine.lanes import Lanes
+from tts_engine.lanes import Lanes, balanced
 from tts_engine.pool import Pool
+from tts_engine.scheduler import RUN_FRAMES
 from tts_engine.session import Session
 from tts_engine.voice import Voice
 
@@ -50,13 +53,16 @@ class Vocoder:
 
     def run(self, items: list[Item]) -> None:
         """Queue audio; at the end of a sentence turn to the next one, or finish the item."""
-        audible = [item for item in items if item.ready_frames]
+        audible = sorted((item for item in items if item.ready_frames), key=lambda item: item.ready_frames)
         if audible:
-            job = self.begin(audible)
+            lengths = [item.ready_frames for item in audible]
+            edges = balanced(lengths, self._lanes.parts(len(audible)), RUN_FRAMES)
+            jobs = [self.begin(audible[first:last]) for first, last in pairwise(edges)]
             began = time.perf_counter()
-            outputs = self._lanes.run(self.session, job.feeds)
+            outputs = self._lanes.share([partial(self.compute, job) for job in jobs])
             self.seconds += time.perf_counter() - began
-            self.finish(job, outputs)
+            for job, output in zip(jobs, outputs, strict=True):
+                self.finish(job, output)
         self.end(items)
 
     def begin(self, items: list[Item]) -> VocoderJob:
