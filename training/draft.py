@@ -4,6 +4,7 @@
     python -m training.draft --kind heads --heads 6 --minutes 20
     python -m training.draft --kind heads --speech data/lm/own.npz    # on the LM's own speech (training.own_speech)
     python -m training.draft --kind heads --tune-lm 0.1           # the LM too: heads-4-tuned, and lm/ in it
+    python -m training.draft --kind heads --start checkpoints/rms/heads-6 --tune-lm 0.1   # from drafts there are
     python -m training.draft --kind mtp --modules 2               # checkpoints/rms/mtp-2
     python -m training.draft --kind mtp --modules 2 --decay 1 --no-reads      # as in Llasa+
     python -m training.draft --kind heads --device cuda --budget 32000 --steps 10000
@@ -42,6 +43,7 @@ from training.drafting import (
     drafts,
     futures,
     load_base,
+    load_drafter,
     load_examples,
     on_device,
     sampling_of,
@@ -98,7 +100,10 @@ def held_out_accuracy(
     return accuracies
 
 
-def fresh(args: argparse.Namespace, base: SpeechLM) -> Drafter:
+def begun(args: argparse.Namespace, base: SpeechLM) -> Drafter:
+    """What is trained, as it is before the first step."""
+    if args.start:
+        return load_drafter(args.start)
     if args.kind == "heads":
         return DraftHeads.from_base(base, args.heads, args.reads)
     return MTP.from_base(base, args.modules, args.reads)
@@ -122,6 +127,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--codec", type=Path, default=Path("checkpoints/rms/codec"))
     parser.add_argument("--codes", type=Path, default=Path("data/lm"), help="cache of the corpus's codes")
     parser.add_argument("--speech", type=Path, help="codes that the LM spoke (training.own_speech) for the teacher's")
+    parser.add_argument("--start", type=Path, metavar="DRAFT", help="begin with these weights, not with fresh ones")
     parser.add_argument("--work", type=Path, help="checkpoint to resume from, curve (default: data/KIND-K)")
     parser.add_argument("--out", type=Path, help="default: KIND-K beside the LM")
     parser.add_argument("--steps", type=int, default=2000)
@@ -142,6 +148,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
+    if args.start:
+        made_before = load_drafter(args.start)
+        if isinstance(made_before, MTP) != (args.kind == "mtp"):
+            parser.error(f"{args.start} holds no {args.kind}")
+        args.heads = args.modules = made_before.steps
     name = f"{args.kind}-{args.heads if args.kind == 'heads' else args.modules}"
     if not args.reads:
         name += "-plain"
@@ -157,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not made:
         parser.error(f"nothing to train on: give training.own_speech a --count well above {HELD.stop}")
     buckets = Buckets(made, args.budget)
-    drafter = fresh(args, base).to(args.device).train()
+    drafter = begun(args, base).to(args.device).train()
     base = base.to(args.device).requires_grad_(args.tune_lm > 0)
     rate = args.rate or RATES[args.kind]
     trained = nn.ModuleList([drafter, base] if args.tune_lm else [drafter])

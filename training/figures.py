@@ -61,14 +61,18 @@ def _speculation_lines(s: dict[str, Any]) -> list[str]:
     command = f"`make bench-speculation`, {s['cores']} cores"
     lines = []
     alone = [row for row in s["rows"] if row["concurrency"] == 1 and row["acceptance_length"] > 1]
-    largest = max((row["parameters"] for row in alone if "parameters" in row), default=0)
+    largest: dict[str, int] = {}
+    for row in alone:
+        if "parameters" in row:
+            largest[row["arithmetic"]] = max(row["parameters"], largest.get(row["arithmetic"], 0))
     for rule in s["best"]:
         bar = f"≥ {SPEED_BARS[rule]:g} times" if rule in SPEED_BARS else ""
-        sizes = {0: f"Drafting at every step, one text alone, `{rule}`"}
-        if largest:
-            sizes[largest] = f"… with {largest / 1e6:.0f} M parameters that say the same (`make bench-size`)"
-        for size, meaning in sizes.items():
-            some = [row for row in alone if row["rule"] == rule and row.get("parameters", 0) == size]
+        sizes: dict[tuple[Any, Any], str] = {(None, None): f"Drafting at every step, one text alone, `{rule}`"}
+        for arithmetic, size in largest.items():
+            grown = f"… with {size / 1e6:.0f} M {arithmetic} parameters that say the same"
+            sizes[size, arithmetic] = f"{grown} (`make bench-size`)"
+        for key, meaning in sizes.items():
+            some = [row for row in alone if (row["rule"], row.get("parameters"), row.get("arithmetic")) == (rule, *key)]
             if some:
                 row = max(some, key=lambda row: row["speedup"])
                 lines.append(

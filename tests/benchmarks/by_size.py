@@ -32,8 +32,15 @@ from tts_engine.engine import Engine
 from tts_engine.voice import Voice
 
 CORES = os.cpu_count() or 1
-# layers, feed-forward columns, threads a graph run, most nodes that are tried
-SIZES = ((6, 1024, 1, 64), (16, 4096, CORES, 16), (24, 12288, CORES, 8), (24, 16384, CORES, 8))
+# layers, feed-forward columns, arithmetic, threads a graph run, most nodes that are tried
+SIZES = (
+    (6, 1024, "int8", 1, 64),
+    (16, 4096, "int8", CORES, 16),
+    (24, 12288, "int8", CORES, 8),
+    (24, 16384, "int8", CORES, 8),
+    (24, 12288, "fp32", CORES, 8),
+    (24, 16384, "fp32", CORES, 8),
+)
 PAIRS = (
     ("medusa", "exact", (4, 8)),
     ("medusa", "tolerance", (8, 16, 64)),
@@ -44,12 +51,12 @@ PAIRS = (
 )
 
 
-def grown_voice(source: Path, layers: int, intermediate: int, work: Path) -> tuple[Path, int]:
-    """The served voice with an LM of that size, int8, and the LM's parameters."""
+def grown_voice(source: Path, layers: int, intermediate: int, arithmetic: str, work: Path) -> tuple[Path, int]:
+    """The served voice with an LM of that size and arithmetic, and the LM's parameters."""
     checkpoints, voice = work / f"{layers}x{intermediate}", work / f"voice-{layers}x{intermediate}"
     parameters = grow(Path("checkpoints/rms"), checkpoints, layers, intermediate)
     shutil.copytree(source, voice, ignore=shutil.ignore_patterns("variants", "lm.onnx"))
-    onnx.save(VARIANTS["int8"](build_lm(Checkpoint(checkpoints / "lm"))), voice / "lm.onnx")
+    onnx.save(VARIANTS[arithmetic](build_lm(Checkpoint(checkpoints / "lm"))), voice / "lm.onnx")
     shutil.rmtree(checkpoints)
     manifest = json.loads((voice / "voice.json").read_text(encoding="utf-8"))
     manifest["layers"] = layers
@@ -69,7 +76,7 @@ def plain_rates(engines: dict[int, Engine], texts: list[str]) -> dict[int, float
 
 
 def rows_of(
-    voice: Path, parameters: int, threads: int, most: int, texts: list[str], rounds: int
+    voice: Path, parameters: int, arithmetic: str, threads: int, most: int, texts: list[str], rounds: int
 ) -> list[dict[str, Any]]:
     engines = {
         some: Engine(Voice.load(voice), EngineConfig(capacity=1, threads=CORES, graph_threads=some))
@@ -78,7 +85,7 @@ def rows_of(
     if len(engines) > 1:
         rates = plain_rates(engines, texts[:2])
         shown = ", ".join(f"{rate:g} with {some}" for some, rate in rates.items())
-        tqdm.write(f"{parameters / 1e6:7.1f} M plain tokens/s by threads a graph run: {shown}")
+        tqdm.write(f"{parameters / 1e6:7.1f} M {arithmetic} plain tokens/s by threads a graph run: {shown}")
     engine = engines.pop(threads)
     engines.clear()
     rows = []
@@ -87,10 +94,10 @@ def rows_of(
             params = {"speculation": proposer, "acceptance": rule, "nodes": nodes, **SETTINGS[rule]}
             row = measure(engine, texts, 1, params, rounds)
             row["off_tokens_per_s"] = round(row["tokens_per_s"] / row["speedup"], 1)
-            rows.append({"parameters": parameters, "graph_threads": threads, **row})
+            rows.append({"parameters": parameters, "arithmetic": arithmetic, "graph_threads": threads, **row})
             tqdm.write(
-                f"{parameters / 1e6:7.1f} M {threads:7} {proposer:8}{rule:11}{nodes:>4}{row['off_tokens_per_s']:>9.0f}"
-                f"{row['tokens_per_s']:>9.0f}{row['speedup']:>8.2f}{row['acceptance_length']:>8.2f}"
+                f"{parameters / 1e6:7.1f} M {arithmetic} {threads:7} {proposer:8}{rule:11}{nodes:>4}"
+                f"{row['off_tokens_per_s']:>9.0f}{row['tokens_per_s']:>9.0f}{row['speedup']:>8.2f}{row['acceptance_length']:>8.2f}"
             )
     return rows
 
@@ -102,14 +109,19 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    sizes = sorted({row["parameters"] for row in rows})
-    for proposer, rule in dict.fromkeys((row["proposer"], row["rule"]) for row in rows):
-        of = [row for row in rows if (row["proposer"], row["rule"]) == (proposer, rule)]
-        best = [max(row["speedup"] for row in of if row["parameters"] == size) for size in sizes]
-        axes.plot([size / 1e6 for size in sizes], best, marker="o", label=f"{proposer}, {rule}")
+    for number, (proposer, rule) in enumerate(dict.fromkeys((row["proposer"], row["rule"]) for row in rows)):
+        for arithmetic, line in (("int8", "-"), ("fp32", ":")):
+            best: dict[int, float] = {}
+            for row in rows:
+                if (row["proposer"], row["rule"], row["arithmetic"]) == (proposer, rule, arithmetic):
+                    best[row["parameters"]] = max(row["speedup"], best.get(row["parameters"], 0))
+            sizes = sorted(best)
+            label = f"{proposer}, {rule}" if arithmetic == "int8" else None
+            axes.plot([size / 1e6 for size in sizes], [best[size] for size in sizes],
+                      line, marker="o", color=f"C{number}", label=label)  # fmt: skip
     axes.axhline(1, color="grey", linewidth=1)
     axes.set(xscale="log", xlabel="parameters of the LM, millions", ylabel="tokens a second ÷ without speculation")
-    axes.set_title("Speculation by the size of its target (int8, CPU, one text alone)")
+    axes.set_title("Speculation by the size of its target (CPU, one text alone; int8, dotted: fp32)")
     axes.legend(fontsize="small")
     figure.savefig(path, dpi=120)
 
@@ -124,14 +136,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results"))
     args = parser.parse_args()
     texts = list(load_sentences(args.sentences).values())
-    print("      size threads proposer rule      nodes  off tok/s   on tok/s  speedup  length")
+    print("     size      threads proposer rule      nodes  off tok/s   on tok/s  speedup  length")
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as work:
-        for layers, intermediate, threads, most in tqdm(
+        for layers, intermediate, arithmetic, threads, most in tqdm(
             [SIZES[size] for size in args.sizes], desc="sizes", leave=False
         ):
-            voice, parameters = grown_voice(args.voice, layers, intermediate, Path(work))
-            rows += rows_of(voice, parameters, threads, most, texts, args.rounds)
+            voice, parameters = grown_voice(args.voice, layers, intermediate, arithmetic, Path(work))
+            rows += rows_of(voice, parameters, arithmetic, threads, most, texts, args.rounds)
             shutil.rmtree(voice)
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "speculation.json"
@@ -139,8 +151,10 @@ def main() -> None:
     wer = {(row["proposer"], row["rule"]): row["wer"] for row in result["rows"] if row.get("wer") is not None}
     for row in rows:  # an LM that says the same errs the same
         row["wer"] = wer.get((row["proposer"], row["rule"]))
-    measured = {row["parameters"] for row in rows}
-    result["rows"] = [row for row in result["rows"] if row.get("parameters") not in measured] + rows
+    measured = {(row["parameters"], row["arithmetic"]) for row in rows}
+    result["rows"] = [
+        row for row in result["rows"] if (row.get("parameters"), row.get("arithmetic")) not in measured
+    ] + rows
     result["best"] = best_of(result["rows"])
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     sized = [row for row in result["rows"] if "parameters" in row]
@@ -150,8 +164,8 @@ def main() -> None:
             (row for row in sized if row["rule"] == rule and proposer in (None, row["proposer"])),
             key=lambda row: row["speedup"],
         )
-        size = f"{best['parameters'] / 1e6:.0f} M, {best['proposer']}, {best['nodes']} nodes"
-        print(f"{rule:12}{best['speedup']:6.2f} times at {size:30} bar ≥ {bound}")
+        size = f"{best['parameters'] / 1e6:.0f} M {best['arithmetic']}, {best['proposer']}, {best['nodes']} nodes"
+        print(f"{rule:12}{best['speedup']:6.2f} times at {size:34} bar ≥ {bound}")
     trees = [row for row in result["rows"] if (row["proposer"], row["rule"]) == ("medusa", "tolerance")]
     lengths = [row["acceptance_length"] for row in trees]
     print(f"acceptance length, tree with τ = 3: {max(lengths):.2f}, bar ≥ {LENGTH_BAR}")

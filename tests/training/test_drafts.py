@@ -260,6 +260,18 @@ def test_tuning_the_base_saves_a_base_that_serves(voice: Path) -> None:
     assert accuracy[1] > accuracy[0] + 0.3
 
 
+def test_training_begins_with_another_draft(voice: Path) -> None:
+    first = ["--kind", "mtp", "--modules", "1", "--work", str(voice / "work"), "--noise", "0"]
+    draft.main(commands(voice, *first, "--steps", "60"))
+    start = ["--start", str(voice / "mtp-1"), "--work", str(voice / "more"), "--out", str(voice / "out")]
+    draft.main(commands(voice, "--kind", "mtp", *start, "--steps", "0"))
+    before, after = (load_drafter(voice / name).state_dict() for name in ("mtp-1", "out"))
+    for name, weight in before.items():
+        torch.testing.assert_close(after[name], weight, atol=0, rtol=0)
+    with pytest.raises(SystemExit):
+        draft.main(commands(voice, "--kind", "heads", *start))
+
+
 def test_missing_files_say_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"training\.draft"):
         load_drafter(tmp_path)
