@@ -46,6 +46,7 @@ def export_drafts(
     entries: dict[str, Any] = {}
     gates: list[Gate] = []
     if found["heads"]:
+        acceptance = _acceptance(found["heads"])  # first, as it says what to run where the calibration is missing
         gates += export_draft(found["heads"], lm, staging, variant, threads)
         fields = read_json(found["heads"] / "config.json")
         tree = json.loads(max(staging.glob(TREES), key=lambda path: path.stat().st_size).read_text())
@@ -55,7 +56,7 @@ def export_drafts(
             "reads_path": fields["reads_path"],
             "parents": tree["parents"],
             "ranks": tree["ranks"],
-            "acceptance": _acceptance(found["heads"]),
+            "acceptance": acceptance,
         }
     if found["mtp"]:
         gates += export_draft(found["mtp"], lm, staging, variant, threads)

@@ -18,6 +18,7 @@ from export import draft as export_module
 from export.checkpoint import Checkpoint
 from export.draft import export_draft
 from export.draft_graphs import build_head, build_mtp
+from export.drafts import export_drafts
 from export.errors import ExportError
 from export.quantize import VARIANTS
 from export.runtime import load
@@ -147,6 +148,15 @@ def test_a_draft_of_another_lm_is_refused(checkpoints: Path, drafts: Path, tmp_p
             export_draft(other, checkpoints / "lm", tmp_path / "out")
     with pytest.raises(ExportError, match="holds no draft"):
         export_draft(checkpoints / "lm", checkpoints / "lm", tmp_path / "out")
+
+
+def test_heads_without_calibration_are_refused_with_what_to_run(
+    checkpoints: Path, drafts: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(checkpoints / "lm", tmp_path / "lm")
+    shutil.copytree(drafts / "heads-plain", tmp_path / "heads-2")
+    with pytest.raises(ExportError, match=r"acceptance.json is missing; run python -m training\.calibrate"):
+        export_drafts(tmp_path, tmp_path / "out", "fp32", 1, np.zeros((4, 4), dtype=np.int64))
 
 
 def test_the_command(checkpoints: Path, drafts: Path, tmp_path: Path) -> None:
