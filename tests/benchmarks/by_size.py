@@ -36,14 +36,14 @@ CORES = os.cpu_count() or 1
 SIZES = (
     (6, 1024, "int8", 1, 64),
     (16, 4096, "int8", CORES, 16),
-    (24, 12288, "int8", CORES, 8),
-    (24, 16384, "int8", CORES, 8),
-    (24, 12288, "fp32", CORES, 8),
-    (24, 16384, "fp32", CORES, 8),
+    (24, 12288, "int8", CORES, 12),
+    (24, 16384, "int8", CORES, 12),
+    (24, 12288, "fp32", CORES, 12),
+    (24, 16384, "fp32", CORES, 12),
 )
 PAIRS = (
     ("medusa", "exact", (4, 8)),
-    ("medusa", "tolerance", (8, 16, 64)),
+    ("medusa", "tolerance", (8, 12, 16, 64)),
     ("medusa", "top_k", (8, 16)),
     ("mtp", "exact", (2,)),
     ("mtp", "top_k", (2,)),
