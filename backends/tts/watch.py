@@ -9,7 +9,7 @@ from collections.abc import Callable
 from stream import Stream
 
 ROUND_SECONDS = 0.001  # between two looks at a stream; an engine step is one to five
-SHARE = 0.2  # of this thread's time at most: asking Triton costs some 0.1 ms a stream, too much between two steps
+SHARE = 0.1  # of this thread's time at most: asking Triton costs some 0.1 ms a stream, too much between two steps
 
 
 class Watch:

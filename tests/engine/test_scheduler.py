@@ -48,7 +48,7 @@ def test_who_decodes(voice: Voice, ahead: list[float | None], chosen: list[int])
 
 
 @pytest.mark.parametrize(
-    ("begun", "waiting", "enter"), [(0, 27, 27), (0, 32, 20), (4, 28, 16), (20, 12, 0), (0, 64, 40)]
+    ("begun", "waiting", "enter"), [(0, 20, 20), (0, 27, 20), (0, 32, 20), (4, 28, 16), (20, 12, 0), (0, 52, 33)]
 )
 def test_of_a_crowd_the_oldest_begin_first(voice: Voice, begun: int, waiting: int, enter: int) -> None:
     """Who plays already turns to his next sentence whatever happens."""

@@ -10,9 +10,9 @@ from tts_engine.item import Item, Stage
 
 MEMORY = 0.1  # share of a new step in the running means
 RUN_FRAMES = 160  # of a vocoder run, padding included; about 15 ms of one core, and larger ones are no cheaper a frame
-# So many requests go to their first chunk as one group; of more, this share first, the oldest. Of 32 at once 20 hear
+# So many requests go to their first chunk as one group, the oldest; of 33 and more, this share. Of 32 at once 20 hear
 # theirs after 57 ms and the others after 103, or all after 86; smaller groups fill their runs too little.
-GROUP = 27
+GROUP = 20
 FIRST_SHARE = 0.625
 MARGIN_SECONDS = 0.1  # a listener with less audio left than this, and than the next chunk takes, is about to starve
 
@@ -73,7 +73,7 @@ class Scheduler:
         chosen = self.pick(waiting)
         silent = [item for item in chosen if item.first_chunk_seconds is None]
         together = self._begun + len(silent)
-        most = together if together <= GROUP else math.ceil(FIRST_SHARE * together)
+        most = max(GROUP, math.ceil(FIRST_SHARE * together))
         later = silent[max(0, most - self._begun) :]
         self._begun += len(silent) - len(later)
         return [item for item in chosen if item not in later] if later else chosen
