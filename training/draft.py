@@ -100,10 +100,7 @@ def held_out_accuracy(
     return accuracies
 
 
-def begun(args: argparse.Namespace, base: SpeechLM) -> Drafter:
-    """What is trained, as it is before the first step."""
-    if args.start:
-        return load_drafter(args.start)
+def fresh(args: argparse.Namespace, base: SpeechLM) -> Drafter:
     if args.kind == "heads":
         return DraftHeads.from_base(base, args.heads, args.reads)
     return MTP.from_base(base, args.modules, args.reads)
@@ -148,11 +145,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    if args.start:
-        made_before = load_drafter(args.start)
-        if isinstance(made_before, MTP) != (args.kind == "mtp"):
+    start = load_drafter(args.start) if args.start else None
+    if start:
+        if isinstance(start, MTP) != (args.kind == "mtp"):
             parser.error(f"{args.start} holds no {args.kind}")
-        args.heads = args.modules = made_before.steps
+        args.heads = args.modules = start.steps
     name = f"{args.kind}-{args.heads if args.kind == 'heads' else args.modules}"
     if not args.reads:
         name += "-plain"
@@ -168,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not made:
         parser.error(f"nothing to train on: give training.own_speech a --count well above {HELD.stop}")
     buckets = Buckets(made, args.budget)
-    drafter = begun(args, base).to(args.device).train()
+    drafter = (start or fresh(args, base)).to(args.device).train()
     base = base.to(args.device).requires_grad_(args.tune_lm > 0)
     rate = args.rate or RATES[args.kind]
     trained = nn.ModuleList([drafter, base] if args.tune_lm else [drafter])
