@@ -17,9 +17,10 @@ from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine
 from tts_engine.lanes import Lanes, balanced, cuts
 from tts_engine.language_model import LanguageModelBatch
-from tts_engine.modules import vocoder
+from tts_engine.modules import frontend, vocoder
 from tts_engine.modules.vocoder import Vocoder, VocoderJob
-from tts_engine.session import Binding, Session
+from tts_engine.session import Array, Binding
+from tts_engine.text import WordpieceEncoding
 from tts_engine.voice import Voice
 
 
@@ -84,13 +85,16 @@ def test_what_fails_is_raised_after_all_parts_have_ended(culprit: int) -> None:
     assert done == [1 - culprit]
 
 
-def test_a_graph_in_parts_gives_what_the_whole_does(voice: Voice) -> None:
-    session = Session(voice.files["frontend"], EngineConfig(), [], [])
-    feeds = {"input_ids": np.arange(35).reshape(5, 7) % 11, "attention_mask": np.ones((5, 7), dtype=np.int64)}
-    whole, parts = session.run(feeds), Lanes(EngineConfig(threads=2)).run(session, feeds)
-    assert parts.keys() == whole.keys()
-    for name, array in whole.items():
-        np.testing.assert_array_equal(parts[name], array)
+def test_a_warm_up_is_done_in_every_lane_at_once() -> None:
+    """A barrier: were it not at once, the first lane would wait in vain."""
+    lanes, meet, threads = Lanes(EngineConfig(threads=3)), threading.Barrier(3, timeout=30), set()
+
+    def run() -> None:
+        meet.wait()
+        threads.add(threading.current_thread())
+
+    lanes.warm_up(run)
+    assert len(threads) == 3
 
 
 def test_a_crowd_in_parts_sounds_as_each_alone(voice: Voice) -> None:
@@ -127,7 +131,7 @@ def test_narrow_runs_sound_as_wide_ones(voice: Voice, monkeypatch: pytest.Monkey
     """However narrow: prompts, tokens and sound of several at once in one run, or each in its own."""
     heard: list[list[np.ndarray]] = []
     widest: list[list[int]] = []
-    compute, bind = Vocoder.compute, LanguageModelBatch._bind
+    compute, bind, feed = Vocoder.compute, LanguageModelBatch._bind, frontend._feeds
 
     def computed(self: Vocoder, job: VocoderJob) -> dict[str, np.ndarray]:
         widest[-1][0] = max(widest[-1][0], job.feeds["codes"].size)
@@ -137,14 +141,22 @@ def test_narrow_runs_sound_as_wide_ones(voice: Voice, monkeypatch: pytest.Monkey
         widest[-1][1] = max(widest[-1][1], (last - first) * self.bias[0].size)
         return bind(self, first, last)
 
+    def fed(encodings: list[WordpieceEncoding]) -> dict[str, Array]:
+        feeds = feed(encodings)
+        widest[-1][2] = max(widest[-1][2], feeds["input_ids"].size)
+        return feeds
+
+    monkeypatch.setattr(frontend, "_feeds", fed)
     monkeypatch.setattr(Vocoder, "compute", computed)
     monkeypatch.setattr(LanguageModelBatch, "_bind", bound)
-    for frames, cells in ((160, 1 << 16), (12, 1 << 11)):
+    for frames, cells, pieces in ((160, 1 << 15, 1024), (12, 1 << 11, 10)):
+        widest.append([0, 0, 0])
+        engine = Engine(voice, EngineConfig(capacity=20, threads=2), ToyText())
+        widest[-1] = [0, 0, 0]  # the warm-up's do not count
         monkeypatch.setattr(vocoder, "RUN_FRAMES", frames)
         monkeypatch.setattr(scheduler, "RUN_FRAMES", frames)
         monkeypatch.setattr(language_model, "CELLS", cells)
-        engine = Engine(voice, EngineConfig(capacity=20, threads=2), ToyText())
-        widest.append([0, 0])
+        monkeypatch.setattr(frontend, "RUN_PIECES", pieces)
         crowd = [
             say(engine, "ten words or so. and more"[seed:], seed=seed, max_seconds=1, first_chunk_frames=4 + seed % 3)
             for seed in range(12)
@@ -155,8 +167,10 @@ def test_narrow_runs_sound_as_wide_ones(voice: Voice, monkeypatch: pytest.Monkey
         np.testing.assert_array_equal(wide, narrow)
     assert widest[0][0] > 24
     assert widest[0][1] > 1 << 12
+    assert widest[0][2] > 12
     assert widest[1][0] <= 24  # one chunk of the longest
     assert widest[1][1] <= 1 << 11
+    assert widest[1][2] <= 10
 
 
 def test_prompts_of_all_lengths_sound_as_each_alone(voice: Voice) -> None:

@@ -88,6 +88,9 @@ class Engine:
             sessions |= proposer.sessions
         self._clock = StepClock(sessions)
         self._scheduler = Scheduler(voice.sample_rate, self.config.max_lead_seconds)
+        # ONNX Runtime keeps the memory of a graph's widest run for good: so a server is as large from the start.
+        for module in (self.frontend, self.model, self.vocoder):
+            module.warm_up()
         if proposers:
             self._measure()
         self._changed = threading.Condition()

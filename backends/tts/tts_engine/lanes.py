@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from itertools import pairwise
 from typing import Any, TypeVar
 
-import numpy as np
-
 from tts_engine.config import EngineConfig
-from tts_engine.session import Array, Session
 
 T = TypeVar("T")
 
@@ -59,18 +54,10 @@ class Lanes:
             raise errors[0]
         return results
 
-    def run(self, session: Session, feeds: dict[str, Array]) -> dict[str, Array]:
-        """`session.run` in parts: every input and output has a row an item."""
-        rows = len(next(iter(feeds.values())))
-        edges = cuts(rows, self.parts(rows))
-        if len(edges) == 2:
-            return session.run(feeds)
-
-        def part(first: int, last: int) -> dict[str, Array]:
-            return session.run({name: array[first:last] for name, array in feeds.items()})
-
-        done = self.share([partial(part, *edge) for edge in pairwise(edges)])
-        return {name: np.concatenate([outputs[name] for outputs in done]) for name in done[0]}
+    def warm_up(self, run: Callable[[], object]) -> None:
+        """Do this in every lane at once. Twice: the first run of a shape is where ONNX Runtime plans its memory."""
+        for _ in range(2):
+            self.share([run] * self.parts(1 + self._beside))
 
 
 def cuts(rows: int, parts: int) -> list[int]:

@@ -25,7 +25,7 @@ MASKED = np.float32(-1e30)
 PART = 8
 # Positions of a run times T at most: scores of attention are that many a head, and ONNX Runtime keeps the memory of its
 # widest run for good.
-CELLS = 1 << 16
+CELLS = 1 << 15
 BYTES_KEPT = 8 << 20  # of bound batches, their logits left out; binding one takes some 0.3 ms
 WIDEST = 65  # positions a slot that the shared logits have room for: a verification of the largest tree
 
@@ -109,6 +109,17 @@ class LanguageModel:
         else:
             self.lanes.share([partial(batch.run, 1) for batch in batches])
 
+    def warm_up(self) -> None:
+        """Run the widest there is, once a lane."""
+        lanes = self.lanes.parts(self.cache.capacity)
+        rows = self.cache.capacity // lanes
+        n = min(self.cache.positions - 1, max(1, self.widest_run // rows))
+        batches = [self.batch(first, first + rows, n, 1) for first in range(0, lanes * rows, rows)]
+        for batch in batches:
+            batch.see_context(np.tri(n, dtype=bool))
+        for _ in range(2):  # as `Lanes.warm_up`
+            self.run(batches)
+
     def _allocate(self, positions: int) -> Scores:
         ids = np.empty((positions, self.top), dtype=np.int64)
         return Scores(empty(positions, self.logit_count), empty(positions, self.top), ids)
@@ -170,7 +181,8 @@ class LanguageModelBatch:
         rows, n = self.position_ids.shape
         if not parts:
             narrow = -(-rows // max(1, self._model.widest_run // n))
-            parts = max(narrow, self._model.lanes.parts(min(rows, rows * n // PART)))
+            lanes = self._model.lanes.parts(min(rows, rows * n // PART))
+            parts = min(rows, -(-narrow // lanes) * lanes)  # as many for each lane
         if parts not in self._bindings:
             self._bindings[parts] = [self._bind(*edge) for edge in pairwise(cuts(rows, parts))]
         self._model.lanes.share([binding.run for binding in self._bindings[parts]])

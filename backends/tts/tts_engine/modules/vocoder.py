@@ -23,6 +23,7 @@ STATE = "state."
 # A run of one frame takes other arithmetic (matrix times vector) than a wider one, and an item with one frame left must
 # sound the same alone as beside longer ones.
 MIN_FRAMES = 2
+LONG_CHUNK = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +103,14 @@ class Vocoder:
         for item in items:
             if item.stage is Stage.FLUSH and not item.pending:
                 self._end_sentence(item)
+
+    def warm_up(self) -> None:
+        """Run the widest there is, once a lane."""
+        for frames in (MIN_FRAMES, LONG_CHUNK):
+            rows = min(self._pool.capacity, RUN_FRAMES // frames)
+            feeds = {"codes": np.zeros((rows, frames), np.int64), "lengths": np.full(rows, frames)}
+            feeds |= {name: state[:rows] for name, state in self.states.items()}
+            self._lanes.warm_up(partial(self.session.run, feeds))
 
     def _end_sentence(self, item: Item) -> None:
         item.sentences_done += 1
