@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.engine.collect import drain, say
+from tests.engine.collect import Listener, drain, say
 from tests.engine.tiny_voice import SAMPLE_RATE, ToyText
 from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine
@@ -48,7 +48,18 @@ def test_who_decodes(voice: Voice, ahead: list[float | None], chosen: list[int])
 
 
 @pytest.mark.parametrize(
-    ("begun", "waiting", "enter"), [(0, 20, 20), (0, 27, 20), (0, 32, 20), (4, 28, 16), (20, 12, 0), (0, 52, 33)]
+    ("begun", "waiting", "enter"),
+    [
+        (0, 20, 20),
+        (0, 27, 20),
+        (0, 32, 20),
+        (4, 28, 16),
+        (20, 12, 0),
+        (0, 52, 33),
+        (10, 12, 10),
+        (11, 12, 0),
+        (11, 9, 9),
+    ],
 )
 def test_of_a_crowd_the_oldest_begin_first(voice: Voice, begun: int, waiting: int, enter: int) -> None:
     """Who plays already turns to his next sentence whatever happens."""
@@ -66,6 +77,34 @@ def test_of_a_crowd_the_oldest_begin_first(voice: Voice, begun: int, waiting: in
             one.first_chunk_seconds = 0.1
     scheduler.begin([*crowd, playing])
     assert scheduler.enter(late) == late
+
+
+@pytest.mark.parametrize(("begun", "came", "gathers"), [(0, 1, False), (0, 4, False), (0, 5, True), (0, 20, False),
+                                                       (14, 5, True), (15, 5, False)])  # fmt: skip
+def test_a_group_is_gathered_while_it_is_small(voice: Voice, begun: int, came: int, gathers: bool) -> None:
+    scheduler, crowd = Scheduler(SAMPLE_RATE, 60.0), [item(voice, slot, None) for slot in range(begun)]
+    for one in crowd:
+        one.stage = Stage.DECODE
+    scheduler.begin(crowd)
+    assert scheduler.gathers(came) == gathers
+
+
+def test_a_crowd_that_trickles_in_is_one_group(voice: Voice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes while the engine waits for more of a crowd begins in the same step."""
+    engine = Engine(voice, EngineConfig(capacity=20, threads=2), ToyText())
+    crowd = [say(engine, "ten words", seed=seed, max_seconds=1) for seed in range(5)]
+    late: list[Listener] = []
+
+    def sleep(seconds: float) -> None:
+        if len(late) < 3:
+            late.append(say(engine, "ten words", seed=10 + len(late), max_seconds=1))
+
+    monkeypatch.setattr("tts_engine.engine.time.sleep", sleep)
+    engine.step()
+    stats = engine.stats()
+    assert (stats.batches["prefill"], stats.rows["prefill"]) == (1, 8)
+    drain(engine)
+    assert all(listener.done for listener in [*crowd, *late])
 
 
 def test_a_crowd_is_served_in_groups_and_sounds_the_same(voice: Voice) -> None:

@@ -14,6 +14,7 @@ RUN_FRAMES = 160  # of a vocoder run, padding included; about 15 ms of one core,
 # theirs after 57 ms and the others after 103, or all after 86; smaller groups fill their runs too little.
 GROUP = 20
 FIRST_SHARE = 0.625
+FEW = 4  # more than these at one moment are a crowd, whose requests come one every 0.2 ms
 MARGIN_SECONDS = 0.1  # a listener with less audio left than this, and than the next chunk takes, is about to starve
 
 
@@ -68,13 +69,20 @@ class Scheduler:
             return urgent
         return [item for item in items if self.slack(item, now) < self._lead]
 
+    def gathers(self, came: int) -> bool:
+        """Whether so many, who came at one moment, are the beginning of a group that is worth a little waiting."""
+        return FEW < came < GROUP - self._begun
+
     def enter(self, waiting: Sequence[Item]) -> list[Item]:
         """Of the items whose sentence has not begun, oldest first, those that begin now."""
         chosen = self.pick(waiting)
         silent = [item for item in chosen if item.first_chunk_seconds is None]
         together = self._begun + len(silent)
         most = max(GROUP, math.ceil(FIRST_SHARE * together))
-        later = silent[max(0, most - self._begun) :]
+        room = max(0, most - self._begun)
+        if len(silent) > room and room < most // 2:  # a few of many would hold up the group that is under way
+            room = 0
+        later = silent[room:]
         self._begun += len(silent) - len(later)
         return [item for item in chosen if item not in later] if later else chosen
 
