@@ -125,9 +125,7 @@ def build_lm(checkpoint: Checkpoint) -> onnx.ModelProto:
         for kind in "kv":
             graph.input(f"past_{kind}.{layer}", F32, cache)
             graph.output(f"present_{kind}.{layer}", F32, cache)
-        x = add_layer(graph, checkpoint, config, layer, x)
-    # Only the wanted positions reach the norm and the head, which is the widest MatMul.
-    x = add_selection(graph, x)
+        x = add_layer(graph, checkpoint, config, layer, x, wanted_only=layer == config.layers - 1)
     add_norm(graph, checkpoint, config, x, "model.norm", "hidden")
     add_head(graph, "hidden", ["B", "m"], head_rows(checkpoint, config))
     model = graph.model()
@@ -165,8 +163,9 @@ def add_rotary(graph: Graph, config: LlamaConfig) -> None:
 
 def add_selection(graph: Graph, x: str) -> str:
     """The positions `logit_idx` [B, m] of x [B, n, H]."""
-    index = graph.node("Unsqueeze", ["logit_idx", graph.weight("last_axis", np.array([-1], I64))], "logit_idx.column")
-    return graph.node("GatherND", [x, index], "wanted", batch_dims=1)
+    last_axis = graph.weight("last_axis", np.array([-1], I64))
+    index = graph.node("Unsqueeze", ["logit_idx", last_axis], f"{x}.wanted_idx")
+    return graph.node("GatherND", [x, index], f"{x}.wanted", batch_dims=1)
 
 
 def add_embedding(graph: Graph, checkpoint: Checkpoint, config: LlamaConfig) -> str:
@@ -185,8 +184,14 @@ def add_embedding(graph: Graph, checkpoint: Checkpoint, config: LlamaConfig) -> 
     return graph.node("ReduceSum", [each, axis], "embedded", keepdims=0)
 
 
-def add_layer(graph: Graph, checkpoint: Checkpoint, config: LlamaConfig, layer: int, x: str) -> str:
-    """Decoder layer `layer` over x [B, n, H], with the inputs and the cache that `build_lm` declares."""
+def add_layer(
+    graph: Graph, checkpoint: Checkpoint, config: LlamaConfig, layer: int, x: str, wanted_only: bool = False
+) -> str:
+    """Decoder layer `layer` over x [B, n, H], with the inputs and the cache that `build_lm` declares.
+
+    wanted_only: the last layer, of which nobody reads but the positions `logit_idx`. All others end with their keys and
+    values there: a sixth of a prompt's work in six layers, and the head, which is the widest MatMul.
+    """
     name = f"model.layers.{layer}"
     rotated, kv = config.heads + config.kv_heads, config.kv_heads
 
@@ -213,6 +218,8 @@ def add_layer(graph: Graph, checkpoint: Checkpoint, config: LlamaConfig, layer: 
     y = graph.node("Transpose", [y], f"{name}.attention.by_position", perm=[0, 2, 1, 3])
     flat = graph.weight("flat_shape", np.array([0, 0, config.heads * config.head_dim], I64))
     y = graph.node("Reshape", [y, flat], f"{name}.attention.flat")
+    if wanted_only:
+        x, y = add_selection(graph, x), add_selection(graph, y)
     y = add_linear(graph, y, weights("self_attn.o_proj"), f"{name}.self_attn.o_proj")
     x = graph.node("Add", [x, y], f"{name}.attended")
     h = add_norm(graph, checkpoint, config, x, f"{name}.post_attention_layernorm")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 START, END = "<!-- figures:start -->", "<!-- figures:end -->"
@@ -54,6 +54,7 @@ def _engine_lines(e: dict[str, Any]) -> list[str]:
 
 
 FIRST_CHUNK_BARS = {60: 95, 30: 93, 10: 90}  # by load
+QUALITY_BAR = 1.5  # points of word error rate that a lossy rule may add
 SPEED_BARS = {"exact": 1.3, "tolerance": 2.0, "group": 1.6, "top_k": 1.6}
 
 
@@ -93,6 +94,23 @@ def _speculation_lines(s: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _speculation_quality_lines(q: dict[str, Any]) -> list[str]:
+    rows = [row for row in q["rows"] if row["default"]]
+    off = next(row for row in rows if row["proposer"] == "none")
+    exact = [row["wer"] for row in rows if row["rule"] == "exact" and row is not off]
+    others = [row for row in rows if row["rule"] != "exact"]
+    if not exact or not others:
+        return []
+    worst = max(others, key=lambda row: row["wer"])
+    command, seeds = "`make evaluate-speculation`", len(off["wer_by_seed"])
+    return [
+        f"| Word error rate without speculation, mean of {seeds} seeds | {off['wer']:.1f} % | | {command} |",
+        f"| … with `exact`, mean of its {len(exact)} proposers | {mean(exact):.1f} % | as without | {command} |",
+        f"| … with other rules at their defaults, the worst of {len(others)}: {worst['proposer']} with "
+        f"`{worst['rule']}` | {worst['wer']:.1f} % | ≤ {off['wer'] + QUALITY_BAR:.1f} % | {command} |",
+    ]
+
+
 def _load_lines(load: dict[str, Any]) -> list[str]:
     """What was not measured (`--quick`) is left out."""
     rates = f"{load['max_rate_pooled']:g}, {load['max_rate_twin']:g} requests/s"
@@ -123,6 +141,7 @@ def table(results: Path) -> str:
         ("quality.json", _quality_lines),
         ("engine.json", _engine_lines),
         ("speculation.json", _speculation_lines),
+        ("speculation_quality.json", _speculation_quality_lines),
         ("load.json", _load_lines),
     ):
         if (results / name).exists():
