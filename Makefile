@@ -52,7 +52,7 @@ train: $(TEACHER) ## Train the voice: corpus, codec, language model, prosody (ho
 	$(PY) -m training.own_speech --count 14000 --out data/lm/own.npz
 	$(PY) -m training.draft --kind heads --heads 6 --speech data/lm/own.npz --noise 0 --steps 2400
 	$(PY) -m training.draft --kind heads --start checkpoints/rms/heads-6 --tune-lm 0.2 --rate 1e-3 \
-		--speech data/lm/own.npz --noise 0 --steps 1000 --work data/heads-6-tuned --out data/heads-6-tuned/out
+		--speech data/lm/own.npz --noise 0 --steps 2400 --work data/heads-6-tuned --out data/heads-6-tuned/out
 	cp data/heads-6-tuned/out/model.safetensors checkpoints/rms/heads-6/
 	cp data/heads-6-tuned/out/lm/model.safetensors checkpoints/rms/lm/
 	$(PY) -m training.draft_model --speech data/lm/own.npz
