@@ -9,6 +9,7 @@ from collections.abc import Callable
 from stream import Stream
 
 ROUND_SECONDS = 0.001  # between two looks at a stream; an engine step is one to five
+LONGEST_SECONDS = 0.05  # that nobody looks, where a look took long because the machine is busy
 SHARE = 0.1  # of this thread's time at most: asking Triton costs some 0.1 ms a stream, too much between two steps
 
 
@@ -53,4 +54,4 @@ class Watch:
             for stream in streams:
                 stream.look()
             self._after_round()
-            time.sleep(max(ROUND_SECONDS, (time.monotonic() - began) / SHARE))
+            time.sleep(min(LONGEST_SECONDS, max(ROUND_SECONDS, (time.monotonic() - began) / SHARE)))

@@ -79,7 +79,9 @@ class Gauges:
             time.sleep(0.01)
 
     def wait_empty(self) -> None:
-        """Pool empty and slots free."""
+        """Pool empty and slots free; at two looks, as a request that has just come is told a little later."""
+        self.wait_held(0, 0)
+        time.sleep(0.15)
         self.wait_held(0, 0)
 
 

@@ -25,7 +25,7 @@ def test_a_default_row_is_a_mean_over_seeds(
 
     monkeypatch.setattr(speculation, "settings", few)
     path = tmp_path / "speculation_quality.json"
-    old = {"proposer": "draft", "rule": "bias", "setting": 0.3, "wer": 1.0}
+    old = {"proposer": "draft", "rule": "bias", "setting": 0.3, "wer": 1.0, "acceptance_length": 2.0}
     command = ["speculation", "--voice", str(VOICE), "--sentences", "2", "--defaults", "--out", str(tmp_path)]
     monkeypatch.setattr("sys.argv", [*command, "--seeds", "2"])
     path.write_text(json.dumps({"rows": [old], "swaps": [], "voice": "another"}))
