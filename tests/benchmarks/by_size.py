@@ -33,7 +33,7 @@ from tts_engine.voice import Voice
 
 CORES = os.cpu_count() or 1
 # layers, feed-forward columns, arithmetic, threads a graph run, most nodes that are tried. ONNX Runtime's int8 products
-# take six rows at a time, so that 5 and 11 nodes (and the committed token) fill them: 12 rows cost what 9 do and a tenth.
+# take six rows at a time, so that 5 and 11 nodes (and the committed token) fill them: 12 rows cost a tenth more than 9.
 SIZES = (
     (6, 1024, "int8", 1, 64),
     (16, 4096, "int8", CORES, 16),
