@@ -40,6 +40,14 @@ SWEEPS: dict[str, tuple[str, tuple[float, ...]]] = {
 SWEPT_WITH = {"tolerance": ("medusa",), "bias": ("draft",), "top_k": ("mtp",), "group": ("draft", "mtp")}
 
 
+def fingerprint(voice: Path) -> str:
+    """Names LM, drafts, groups and settings; not vocoder and frontend, whose graphs differ from export to export."""
+    manifest = json.loads((voice / "voice.json").read_text(encoding="utf-8"))
+    for graph in ("vocoder", "frontend"):
+        manifest["files"].pop(graph, None)
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:12]
+
+
 def spoken(
     engine: Any, texts: Mapping[str, str], params: Mapping[str, Any], seed: int = SEED
 ) -> tuple[dict[str, np.ndarray], float]:
@@ -215,8 +223,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "speculation_quality.json"
     result: dict[str, Any] = {"rows": [], "swaps": []}
-    voice = hashlib.sha256((args.voice / "voice.json").read_bytes()).hexdigest()[:12]  # names every graph's checksum
-    same = {"voice": voice, "sentences": len(texts), "sample_rate": SAMPLE_RATE}
+    same = {"voice": fingerprint(args.voice), "sentences": len(texts), "sample_rate": SAMPLE_RATE}
     if path.exists():  # what is not measured now is kept
         before = json.loads(path.read_text(encoding="utf-8"))
         if {name: before.get(name) for name in same} == same:
