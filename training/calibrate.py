@@ -61,7 +61,7 @@ def accepted(
         here = torch.nonzero(wanted[:, ahead] >= 0)[:, 0]
         hit = served[here + ahead + 1].gather(1, candidates[here, ahead])
         sums[ahead] = hit.double().sum(0).cpu().numpy()
-        tolerant[ahead] = (1 - (1 - hit.double()) ** tolerance).sum(0).cpu().numpy()
+        tolerant[ahead] = (hit.double() * tolerance).clamp(max=1).sum(0).cpu().numpy()
         counts[ahead] = len(here)
     return sums, tolerant, counts
 

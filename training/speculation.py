@@ -49,7 +49,7 @@ def fingerprint(voice: Path) -> str:
 
 
 def spoken(
-    engine: Any, texts: Mapping[str, str], params: Mapping[str, Any], seed: int = SEED
+    engine: Any, texts: Mapping[str, str], params: Mapping[str, Any], seed: int
 ) -> tuple[dict[str, np.ndarray], float]:
     """Waves of all texts, 16 at a time, and the mean acceptance length."""
     from tts_engine.request import SamplingParams, SpeechRequest

@@ -47,3 +47,22 @@ def test_rows_are_the_same_in_company_and_alone() -> None:
 def test_of_equally_likely_nodes_the_parent_comes_first(chance: float) -> None:
     _, parents = grown(np.full((2, 3, RANKS), chance), 10)
     assert (parents < np.arange(10)).all()
+
+
+def test_settled_says_that_deeper_candidates_change_nothing() -> None:
+    """Whatever chances they had: even certain ones stand behind what is there already."""
+    seen = set()
+    for seed, nodes in [(seed, nodes) for seed in range(20) for nodes in (1, 3, 8)]:
+        chances = np.random.default_rng(seed).dirichlet(np.full(RANKS, 0.4), size=(2, 2))
+        growth, deeper = Growth(2), np.ones((2, 1, RANKS))
+        growth.offer(np.tile(np.arange(RANKS), (2, 1, 1)), chances[:, :1])
+        before = growth.settled(nodes)
+        seen.add(before)
+        known = growth.trees(nodes) if before else None
+        growth.open(2)
+        growth.offer(np.tile(100 + np.arange(RANKS), (2, 2, 1)), np.repeat(deeper, 2, axis=1))
+        if known is None:  # then something would change
+            assert (growth.trees(nodes)[1] >= 0).any()
+        else:
+            np.testing.assert_array_equal(known, growth.trees(nodes))
+    assert seen == {False, True}

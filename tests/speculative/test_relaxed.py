@@ -6,19 +6,20 @@ import numpy as np
 
 from tests.speculative.toy import TRIALS, fits
 from tts_engine.speculative import RULES, Accepted, Draft
+from tts_engine.speculative.drawing import draw
 
 V = 9
 EOS = 0
 
 # Three branches: 1, 1-2, 1-3 and 4-5; depth 2.
 FORK = (np.array([[1, 2, 3, 4, 5]]), np.array([-1, 0, 0, -1, 3]))
-# Samples at the root: 1, 4, 1 with these random numbers and probabilities; every pair below.
+# Three samples at the root: 1, 4, 4 with these random numbers and probabilities; behind 1: 8, 2, 3; behind 4: 8, 5, 5.
 SPREAD = np.zeros((1, 6, V))
 SPREAD[0, 0, [1, 4]] = 0.3, 0.7
 SPREAD[0, 1, [2, 3, 8]] = 0.5, 0.3, 0.2
 SPREAD[0, 4, [5, 8]] = 0.6, 0.4
 SPREAD[0, [2, 3, 5], 7] = 1
-BOTH = np.array([[[0.1, 0.5, 0.9], [0.9, 0.4, 0.7], [0.5, 0.5, 0.5]]])
+BOTH = np.array([[[0.1], [0.9], [0.5]]])
 
 
 def tolerate(uniforms: np.ndarray, target: np.ndarray = SPREAD, tau: int = 3, eos: int = EOS) -> Accepted:
@@ -30,7 +31,7 @@ def test_tolerance_takes_the_longest_branch() -> None:
     target = SPREAD.copy()
     target[0, 4] = np.eye(V)[8]
     assert tolerate(BOTH, target).nodes.tolist() == [[0, 1]]
-    target[0, 1, [2, 3, 8]] = 0, 0.8, 0.2  # now 3, 8, 3
+    target[0, 1, [2, 3, 8]] = 0, 0.8, 0.2  # now 8, 3, 3
     assert tolerate(BOTH, target).nodes.tolist() == [[0, 2]]
 
 
@@ -39,31 +40,35 @@ def test_then_the_most_probable() -> None:
     assert tolerate(BOTH).nodes.tolist() == [[3, 4]]
     target = SPREAD.copy()
     target[0, 0, [1, 4]] = 0.8, 0.2
-    uniforms = np.array([[[0.1, 0.9, 0.2], [0.7, 0.1, 0.2], [0.5, 0.5, 0.5]]])
-    assert tolerate(uniforms, target).nodes.tolist() == [[0, 1]]
+    assert tolerate(np.array([[[0.2], [0.7], [0.5]]]), target).nodes.tolist() == [[0, 1]]
 
 
 def test_then_the_leftmost() -> None:
     target = SPREAD.copy()
     target[0, 1, [2, 3, 8]] = 0.4, 0.4, 0.2
     target[0, 0] = np.eye(V)[1]
-    uniforms = np.array([[[0.5, 0.5, 0.5], [0.7, 0.1, 0.2], [0.5, 0.5, 0.5]]])
-    assert tolerate(uniforms, target).nodes.tolist() == [[0, 1]]
+    assert tolerate(np.array([[[0.5], [0.7], [0.5]]]), target).nodes.tolist() == [[0, 1]]
 
 
 def test_fewer_samples_accept_less() -> None:
     assert tolerate(BOTH, tau=1).tokens.tolist() == [[1, 8, -1]]  # the first samples: 1, then 8, the next token
-    assert tolerate(BOTH, tau=2).nodes.tolist() == [[3, 4]]  # 1, 4; behind 4: 8, 5; behind 1: 8, 2
+    assert tolerate(BOTH, tau=2).nodes.tolist() == [[3, 4]]  # 1, 4; behind 4: 8, 5; behind 1: 8, 2 as well
     assert tolerate(BOTH, tau=2).tokens.tolist() == [[4, 5, 7]]
 
 
-def test_acceptance_of_tolerance_is_one_minus_all_samples_missing() -> None:
-    for tau in (1, 2, 3, 4):
-        target = np.tile(np.array([0.2, 0.5, 0.3]), (TRIALS, 2, 1))
-        u = np.random.default_rng(37).random((TRIALS, 2, 4))
-        draft = Draft.chain(np.full((TRIALS, 1), 2))
-        hits = int(RULES["tolerance"].verify(draft, target, u, tolerance=tau, eos=EOS).lengths.sum())
-        assert fits(np.array([hits, TRIALS - hits]), np.array([1 - 0.7**tau, 0.7**tau]))
+def test_tolerance_accepts_as_much_as_tau_samples_can() -> None:
+    """The union bound, min(1, τ p); and each of the samples is one of the target's: the next token is the first."""
+    p = np.array([0.2, 0.5, 0.3])
+    target = np.tile(p, (TRIALS, 2, 1))
+    u = np.random.default_rng(37).random((TRIALS, 2, 1))
+    for tau, token in [(tau, token) for tau in (1, 2, 3, 4) for token in range(3)]:
+        draft = Draft.chain(np.full((TRIALS, 1), token))
+        outcome = RULES["tolerance"].verify(draft, target, u, tolerance=tau, eos=9)
+        hits, rate = int(outcome.lengths.sum()), min(1.0, tau * p[token])
+        assert hits == TRIALS if rate == 1 else fits(np.array([hits, TRIALS - hits]), np.array([rate, 1 - rate]))
+        refused = outcome.next_tokens[outcome.lengths == 0]
+        first = u[outcome.lengths == 0, 0, 0]
+        np.testing.assert_array_equal(refused, draw(target[: len(first), 0], first))
 
 
 def test_nothing_is_accepted_behind_an_end_of_sentence() -> None:

@@ -41,6 +41,14 @@ class Growth:
         self._count += scores.shape[1]
         return np.take_along_axis(self._tokens[-1], places, axis=1), places // self._ranks
 
+    def settled(self, nodes: int) -> bool:
+        """Whether no child of the last candidates can be among any row's likeliest `nodes`."""
+        scores = np.concatenate(self._scores, axis=1)
+        if scores.shape[1] < nodes:
+            return False
+        least = -np.partition(-scores, nodes - 1, axis=1)[:, nodes - 1]
+        return bool((self._scores[-1].max(axis=1) <= least).all())
+
     def trees(self, nodes: int) -> tuple[Ids, Ids]:
         """The likeliest `nodes` nodes: (tokens, parents), int64 [B, nodes], the likeliest first."""
         scores, parents = np.concatenate(self._scores, axis=1), np.concatenate(self._parents, axis=1)

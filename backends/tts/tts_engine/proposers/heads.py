@@ -22,9 +22,10 @@ from tts_engine.voice import Voice
 class DraftHeads:
     """Needs nothing but the hidden state at the position that gave an item's last token, kept in the item's row.
 
-    The calibrated sparse tree says how many nodes of each depth have children; which ones, and how many each has, the
+    The calibrated sparse tree says how many nodes of a depth may have children; which ones, and how many each has, the
     heads' own probabilities say for every item (as EAGLE-2 does, Li et al. 2024). Head i reads the state of head i - 1
     and the token it drafts behind; heads that read no path give the same candidates behind all nodes of their depth.
+    A head that cannot add to any tree does not run.
     """
 
     name = "medusa"
@@ -49,7 +50,7 @@ class DraftHeads:
             self.chances[node] = acceptance[depth - 1, rank] * (self.chances[parent] if parent >= 0 else 1.0)
         self._offset = voice.vocabulary.logit_offset
         self._hidden = np.zeros((config.capacity, voice.hidden_size), dtype=np.float32)
-        self._widths = cache(self._inner)
+        self._widest = cache(self._widest_depth)
 
     def prefilled(self, items: list[Item], start: int, tokens: NDArray[np.int64], hidden: NDArray[np.float32]) -> None:
         self._hidden[[item.row for item in items]] = hidden[:, -1]
@@ -68,8 +69,8 @@ class DraftHeads:
         token = np.array([[item.last_token] for item in items])
         states = first = self._hidden[[item.row for item in items], None]
         samples = np.array([[[_samples(item.settings)]] for item in items])
-        widths = self._widths(nodes)
-        for name, width, following in zip(self._names, widths, [*widths[1:], 0], strict=False):
+        width = 1
+        for name in self._names:
             feeds = {"hidden": states if self._reads else first}
             if self._reads:
                 feeds["tokens"] = np.zeros((*token.shape, CHANNELS), dtype=np.int64)
@@ -79,10 +80,12 @@ class DraftHeads:
             chances = 1 - (1 - probs[:, :, : self._ranks]) ** samples
             shape = (len(items), width, ids.shape[2])
             growth.offer(np.broadcast_to(ids, shape), np.broadcast_to(chances, shape))
-            if following:
-                token, behind = growth.open(following)
-                if self._reads:
-                    states = np.take_along_axis(outputs["next_hidden"], behind[:, :, None], axis=1)
+            if growth.settled(nodes):
+                break
+            token, behind = growth.open(self._widest(nodes))
+            width = token.shape[1]
+            if self._reads:
+                states = np.take_along_axis(outputs["next_hidden"], behind[:, :, None], axis=1)
         return growth.trees(nodes)
 
     def stepped(
@@ -94,10 +97,11 @@ class DraftHeads:
         last = places[np.arange(len(items)), (places >= 0).sum(axis=1) - 1]
         self._hidden[[item.row for item in items]] = hidden[np.arange(len(items)), last]
 
-    def _inner(self, nodes: int) -> list[int]:
-        """How many nodes of each depth have children in the sparse tree's first `nodes` nodes, the root's 1 first."""
-        parents, depths = self._parents[:nodes], self._depths[:nodes]
-        return [len(np.unique(parents[depths == depth])) for depth in range(1, int(depths.max()) + 1)]
+    def _widest_depth(self, nodes: int) -> int:
+        """How many nodes of a depth may have children: as many as in the widest depth of a sparse tree twice as large,
+        since a tree that is grown for one item is deeper or wider than the one that suits all."""
+        parents, depths = self._parents[: 2 * nodes], self._depths[: 2 * nodes]
+        return max(len(np.unique(parents[depths == depth])) for depth in depths.tolist())
 
 
 def _samples(settings: Settings) -> int:
