@@ -5,8 +5,8 @@ Not lossless above tau = 1; with tau = 1 it is `exact` with deterministic propos
 
 The samples are systematic: one random number and those that follow it at equal distances. Each is distributed as the
 target says, and no choice of tau such samples accepts more: a proposal x with probability min(1, tau p(x)), the union
-bound. Independent ones repeat what is likely, 1 - (1 - p(x))^tau; they refuse likely proposals more often, unlikely ones
-no less (p = 0.4: 0.78 instead of 1; p = 0.02: 0.059 and 0.060 with tau = 3).
+bound. Independent ones repeat what is likely and accept with 1 - (1 - p(x))^tau: for tau = 3 and p(x) = 0.4, 0.78
+instead of 1; for p(x) = 0.02, 0.059 instead of 0.06.
 """
 
 from __future__ import annotations
