@@ -223,13 +223,12 @@ def add_layer(
     y = add_linear(graph, y, weights("self_attn.o_proj"), f"{name}.self_attn.o_proj")
     x = graph.node("Add", [x, y], f"{name}.attended")
     h = add_norm(graph, checkpoint, config, x, f"{name}.post_attention_layernorm")
-    both = add_linear(graph, h, weights("mlp.gate_proj", "mlp.up_proj"), f"{name}.mlp.gate_up")
-    halves = [f"{name}.mlp.gate", f"{name}.mlp.up"]
-    sizes = graph.weight("gate_up", np.array([config.intermediate_size] * 2, I64))
-    graph.node("Split", [both, sizes], halves, axis=-1)
-    gate = graph.node("Sigmoid", halves[:1], f"{name}.mlp.sigmoid")
-    gate = graph.node("Mul", [halves[0], gate], f"{name}.mlp.silu")
-    h = graph.node("Mul", [gate, halves[1]], f"{name}.mlp.gated")
+    # Two products: one of both would have to be split, a copy that takes a prompt longer than a product's begin.
+    gate = add_linear(graph, h, weights("mlp.gate_proj"), f"{name}.mlp.gate")
+    up = add_linear(graph, h, weights("mlp.up_proj"), f"{name}.mlp.up")
+    sigmoid = graph.node("Sigmoid", [gate], f"{name}.mlp.sigmoid")
+    gate = graph.node("Mul", [gate, sigmoid], f"{name}.mlp.silu")
+    h = graph.node("Mul", [gate, up], f"{name}.mlp.gated")
     y = add_linear(graph, h, weights("mlp.down_proj"), f"{name}.mlp.down_proj")
     return graph.node("Add", [x, y], f"{name}.out")
 

@@ -40,19 +40,30 @@ class Lanes:
         """Do all of these at once, the first in the caller's thread, and return what they return; raises what one of
         them raised, after all ended.
 
-        A lane that is slow to wake loses its part to the caller.
+        Idle lanes take them from the first on; the caller takes what they have not begun, from the last on.
         """
-        futures = [self.begin(run) for run in runs[1:]]
-        results: list[T] = []
+        results: dict[int, T] = {}
         errors: list[Exception] = []
-        for run, future in zip(runs, [None, *futures], strict=True):
+
+        def attempt(place: int, run: Callable[[], T]) -> None:
             try:
-                results.append(run() if future is None or future.cancel() else future.result())
+                results[place] = run()
             except Exception as error:
                 errors.append(error)
+
+        futures = [self.begin(run) for run in runs[1:]]
+        attempt(0, runs[0])
+        begun = []
+        for place in range(len(futures), 0, -1):
+            if futures[place - 1].cancel():
+                attempt(place, runs[place])
+            else:
+                begun.append(place)
+        for place in begun:
+            attempt(place, futures[place - 1].result)
         if errors:
             raise errors[0]
-        return results
+        return [results[place] for place in range(len(runs))]
 
     def warm_up(self, run: Callable[[], object]) -> None:
         """Do this in every lane at once. Twice: the first run of a shape is where ONNX Runtime plans its memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from tts_engine.config import EngineConfig
 from tts_engine.errors import VoiceError
-from tts_engine.kv_cache import KVCache
+from tts_engine.kv_cache import BLOCK, KVCache
 from tts_engine.lanes import Lanes, cuts
 from tts_engine.prompt import CHANNELS
 from tts_engine.sampling import NARROW, Scores
@@ -23,9 +24,12 @@ MASKED = np.float32(-1e30)
 # Positions that are worth a run of their own beside others (int8, 12.7 M parameters, one token of 8, 16, 32 rows:
 # 0.88, 1.56, 3.11 ms whole and 0.66, 1.00, 1.87 in halves).
 PART = 8
-# Positions of a run times T at most: scores of attention are that many a head, and ONNX Runtime keeps the memory of its
-# widest run for good.
+# Positions of a run, and these times T, at most: beyond, activations fall out of a core's cache (45 positions of each of
+# 1 / 3 / 6 / 10 rows: 5.5, 14.5, 29, 55 ms), scores of attention are so many a head, and ONNX Runtime keeps the memory of
+# its widest run for good.
+WIDE = 256
 CELLS = 1 << 15
+LONG_PROMPT = 2 * BLOCK  # positions that there is room for from the start
 BYTES_KEPT = 8 << 20  # of bound batches, their logits left out; binding one takes some 0.3 ms
 WIDEST = 65  # positions a slot that the shared logits have room for: a verification of the largest tree
 
@@ -72,15 +76,19 @@ class LanguageModel:
         self.hidden_size = voice.hidden_size
         self._batches: dict[tuple[int, ...], LanguageModelBatch] = {}  # the one used last is the last
         self._scores = self._allocate(config.capacity * WIDEST)  # pages that are never written cost no memory
+        self._fresh = np.empty((0, 0), dtype=np.float32)
 
-    def batch(self, start: int, stop: int, n: int, m: int) -> LanguageModelBatch:
-        """Bound arrays for slots start … stop - 1, n positions and m logit rows each, tokens and states zero."""
-        key = (self.cache.generation, start, stop, n, m)
+    def batch(self, start: int, stop: int, n: int, m: int, fresh: bool = False) -> LanguageModelBatch:
+        """Bound arrays for slots start … stop - 1, n positions and m logit rows each, tokens and states zero.
+
+        fresh: nothing is written in these slots yet, so that T is n and attention does not pay for others' contexts.
+        """
+        key = (self.cache.generation, start, stop, n, m, fresh)
         batch = self._batches.pop(key, None)
         if batch is None:
             kept = self.cache.generations  # the others' memory is only alive because it is bound
             self._batches = {key: one for key, one in self._batches.items() if key[0] in kept}
-            batch = LanguageModelBatch(self, start, stop, n, m)
+            batch = LanguageModelBatch(self, start, stop, n, m, fresh)
             room = BYTES_KEPT - batch.bytes - sum(one.bytes for one in self._batches.values())
             while room < 0 and self._batches:
                 room += self._batches.pop(next(iter(self._batches))).bytes
@@ -97,10 +105,24 @@ class LanguageModel:
             return self._allocate((stop - start) * m).reshape(stop - start, m)
         return self._scores[start * m : stop * m].reshape(stop - start, m)
 
-    @property
-    def widest_run(self) -> int:
-        """Positions, of all its rows, that one run takes; a single row may have more."""
-        return CELLS // self.cache.positions
+    def fresh_layers(self, start: int, stop: int, n: int) -> list[NDArray[np.float32]]:
+        """As `KVCache.layers`, but with T = n: where a fresh batch's keys and values lie until they are in the cache.
+
+        The same memory for all batches, as new pages are dear.
+        """
+        tensors, capacity, heads, _, size = self.cache.memory[self.tensors].shape
+        if self._fresh.shape[1] < capacity * n * heads * size:
+            self._batches = {key: batch for key, batch in self._batches.items() if not batch.fresh}
+            longest = max(LONG_PROMPT, -(-n // BLOCK) * BLOCK)
+            self._fresh = np.empty((tensors, capacity * longest * heads * size), dtype=np.float32)
+        slot = self._fresh.shape[1] // capacity
+        shape = (stop - start, heads, n, size)
+        return [layer[start * slot :][: math.prod(shape)].reshape(shape) for layer in self._fresh]
+
+    @staticmethod
+    def widest_run(columns: int) -> int:
+        """Positions, of all its rows, that one run takes where T is `columns`; a single row may have more."""
+        return min(WIDE, CELLS // columns)
 
     def run(self, batches: Sequence[LanguageModelBatch]) -> None:
         """Batches of different slots at once; a single one is cut into parts instead."""
@@ -111,10 +133,11 @@ class LanguageModel:
 
     def warm_up(self) -> None:
         """Run the widest there is, once a lane."""
+        n = min(CELLS // WIDE, self.cache.max_positions)
         lanes = self.lanes.parts(self.cache.capacity)
-        rows = self.cache.capacity // lanes
-        n = min(self.cache.positions - 1, max(1, self.widest_run // rows))
-        batches = [self.batch(first, first + rows, n, 1) for first in range(0, lanes * rows, rows)]
+        rows = min(WIDE // n, self.cache.capacity // lanes)
+        self.cache.reserve(n)
+        batches = [self.batch(first, first + rows, n, 1, fresh=True) for first in range(0, lanes * rows, rows)]
         for batch in batches:
             batch.see_context(np.tri(n, dtype=bool))
         for _ in range(2):  # as `Lanes.warm_up`
@@ -134,21 +157,23 @@ class LanguageModelBatch:
     these slots, `hidden` float32 [B, m, H] (MTP: [B, n, H]) by the next of this batch.
     """
 
-    def __init__(self, model: LanguageModel, start: int, stop: int, n: int, m: int) -> None:
+    def __init__(self, model: LanguageModel, start: int, stop: int, n: int, m: int, fresh: bool) -> None:
         cache, rows = model.cache, stop - start
         self.rows, self.start = rows, start
+        self.positions = n if fresh else cache.positions  # T
+        self.fresh = model.fresh_layers(start, stop, n) if fresh else []
         self._model = model
         self.lengths = cache.lengths[start:stop]
         self.tokens = np.zeros((rows, n, CHANNELS), dtype=np.int64)
         self.position_ids = np.zeros((rows, n), dtype=np.int64)
         self.write_idx = np.zeros(rows, dtype=np.int64)
-        self.bias = np.zeros((rows, 1, n, cache.positions), dtype=np.float32)
+        self.bias = np.zeros((rows, 1, n, self.positions), dtype=np.float32)
         self.logit_idx = np.zeros((rows, m), dtype=np.int64)
         self.scores = model.scores(start, stop, m)
         self.hidden = empty(rows, n if model.reads_states else m, model.hidden_size)
         self.states = np.zeros((rows, n, model.hidden_size) if model.reads_states else 0, dtype=np.float32)
         self.bytes = self.bias.nbytes + self.hidden.nbytes + self.states.nbytes
-        self._columns = np.arange(cache.positions)
+        self._columns = np.arange(self.positions)
         self._seen = np.full(rows, -2)  # `write_idx` that a bias of single positions was last filled for
         self._bindings: dict[int, list[Binding]] = {}  # by the number of parts
 
@@ -180,12 +205,15 @@ class LanguageModelBatch:
         """
         rows, n = self.position_ids.shape
         if not parts:
-            narrow = -(-rows // max(1, self._model.widest_run // n))
+            narrow = -(-rows // max(1, self._model.widest_run(self.positions) // n))
             lanes = self._model.lanes.parts(min(rows, rows * n // PART))
             parts = min(rows, -(-narrow // lanes) * lanes)  # as many for each lane
         if parts not in self._bindings:
             self._bindings[parts] = [self._bind(*edge) for edge in pairwise(cuts(rows, parts))]
         self._model.lanes.share([binding.run for binding in self._bindings[parts]])
+        if self.fresh:
+            for layer, fresh in zip(self._layers(0, rows), self.fresh, strict=True):
+                layer[:, :, :n] = fresh
 
     def _bind(self, first: int, last: int) -> Binding:
         """Rows first … last - 1."""
@@ -197,8 +225,12 @@ class LanguageModelBatch:
         binding.output("top_logits", self.scores.values[part])
         binding.output("top_ids", self.scores.ids[part])
         binding.output(model.gives, self.hidden[part])
-        layers = model.cache.layers(self.start + first, self.start + last)[model.tensors]
+        layers = [fresh[part] for fresh in self.fresh] or self._layers(first, last)
         for (past, present), layer in zip(model.cache_names, layers, strict=True):
             binding.input(past, layer)
             binding.output(present, layer)
         return binding
+
+    def _layers(self, first: int, last: int) -> list[NDArray[np.float32]]:
+        """The cache of rows first … last - 1."""
+        return self._model.cache.layers(self.start + first, self.start + last)[self._model.tensors]

@@ -53,7 +53,7 @@ class Prefill:
         drafting = self._speculation.begins(items, cache.count)
         whole = drafting and self._speculation.needs_all_hidden(items)
         # Drafts read one batch; else one a lane.
-        lanes, most = self._model.lanes.parts(len(items)), self._model.widest_run
+        lanes, most = self._model.lanes.parts(len(items)), self._model.widest_run(lengths[-1])
         edges = [0, len(items)] if drafting else balanced(lengths, lanes, most)
         parts = [self._batch(items[first:last], start + first, whole) for first, last in pairwise(edges)]
         self._model.run(parts)
@@ -67,11 +67,11 @@ class Prefill:
         """Neighbouring items' prompts, ready to run; hidden states of all positions with `whole`."""
         prompts = [item.prompt for item in items if item.prompt is not None]
         n = len(prompts[-1])
-        batch = self._model.batch(start, start + len(items), n, n if whole else 1)
+        batch = self._model.batch(start, start + len(items), n, n if whole else 1, fresh=True)
         for row, prompt in enumerate(prompts):
             batch.tokens[row, : len(prompt)] = prompt
         batch.position_ids[:] = np.arange(n)
-        batch.bias[:] = np.where(np.arange(self._model.cache.positions) <= np.arange(n)[:, None], np.float32(0), MASKED)
+        batch.bias[:] = np.where(np.tri(n, dtype=bool), np.float32(0), MASKED)
         # The last column is the prompt's end, also where all are wanted: padding is of no use there.
         batch.logit_idx[:] = np.arange(n) if whole else 0
         batch.logit_idx[:, -1] = [len(prompt) - 1 for prompt in prompts]
