@@ -336,7 +336,7 @@ def test_stats_count_batches_and_time(engine: Engine) -> None:
     assert stats.batches["prefill"] == 1
     assert stats.mean_batch["prefill"] == stats.mean_batch["frontend"] == stats.mean_batch["decode"] == 4
     assert stats.mean_batch["vocoder"] == 4
-    assert 0 < sum(stats.runtime_seconds.values()) < stats.loop_seconds
+    assert 0 < stats.runtime_seconds["lm"] < stats.loop_seconds  # the vocoder's may lie beside it
     assert 0 < stats.outside_share < 1
     assert (stats.active, stats.slots_used) == (0, 0)
     engine.reset_stats()

@@ -24,9 +24,9 @@ MASKED = np.float32(-1e30)
 # Positions that are worth a run of their own beside others (int8, 12.7 M parameters, one token of 8, 16, 32 rows:
 # 0.88, 1.56, 3.11 ms whole and 0.66, 1.00, 1.87 in halves).
 PART = 8
-# Positions of a run, and these times T, at most: beyond, activations fall out of a core's cache (45 positions of each of
-# 1 / 3 / 6 / 10 rows: 5.5, 14.5, 29, 55 ms), scores of attention are so many a head, and ONNX Runtime keeps the memory of
-# its widest run for good.
+# Positions of a run, and these times T, at most. Beyond, activations fall out of a core's cache (1 / 3 / 6 / 10 rows of
+# 45 positions: 5.5, 14.5, 29, 55 ms); scores of attention are so many a head; and ONNX Runtime keeps the memory of its
+# widest run for good.
 WIDE = 256
 CELLS = 1 << 15
 LONG_PROMPT = 2 * BLOCK  # positions that there is room for from the start
