@@ -107,6 +107,27 @@ def test_a_crowd_that_trickles_in_is_one_group(voice: Voice, monkeypatch: pytest
     assert all(listener.done for listener in [*crowd, *late])
 
 
+@pytest.mark.parametrize(("came", "together"), [(4, 1), (5, 6), (30, 20)])
+def test_a_crowd_that_comes_during_a_prefill_catches_up(
+    voice: Voice, monkeypatch: pytest.MonkeyPatch, came: int, together: int
+) -> None:
+    """It decodes with whom it followed; a few, and who is too many for a group, begin later."""
+    engine = Engine(voice, EngineConfig(capacity=40, threads=2), ToyText())
+    crowd = [say(engine, "ten words", seed=50, max_seconds=1)]
+    prefill = engine.prefill.run
+
+    def run(items: list[Item]) -> None:
+        prefill(items)
+        while len(crowd) <= came:
+            crowd.append(say(engine, "ten words", seed=50 + len(crowd), max_seconds=1))
+
+    monkeypatch.setattr(engine.prefill, "run", run)
+    engine.step()
+    assert engine.stats().rows["decode"] == together
+    drain(engine)
+    assert all(listener.done for listener in crowd)
+
+
 def test_a_crowd_is_served_in_groups_and_sounds_the_same(voice: Voice) -> None:
     engine, heard = Engine(voice, EngineConfig(capacity=64, threads=2), ToyText()), []
     crowd = [say(engine, "ten words", seed=seed, max_seconds=1) for seed in range(40)]

@@ -147,12 +147,15 @@ class Engine:
             self._dismiss()
             silent = turn.begin(self.pool.items)
             self._sound_if_done()
-            for _ in range(2):  # who comes while the frontend runs shares this step's prefill, the dearest run there is
-                silent += self._admit()
-                self._run("frontend", self.frontend, turn.enter(self.pool.waiting(Stage.FRONTEND)))
-            self._sound_if_done()
-            self._run("prefill", self.prefill, turn.pick(self.pool.waiting(Stage.PREFILL)))
-            self._sound_if_done()
+            crowd = True
+            while crowd:
+                for _ in range(2):  # who comes while the frontend runs shares its prefill, the dearest run there is
+                    silent += self._admit()
+                    self._run("frontend", self.frontend, turn.enter(self.pool.waiting(Stage.FRONTEND)))
+                self._sound_if_done()
+                self._run("prefill", self.prefill, turn.pick(self.pool.waiting(Stage.PREFILL)))
+                self._sound_if_done()
+                crowd = turn.follows(self.pool.arrived)  # catches up, so that all decode and sound together
             spoke = self._run("decode", self.decode, turn.span(self.pool.decoding))
             self._sound(wait=not spoke)
             self._emit()

@@ -59,6 +59,11 @@ class Pool:
         return arrived
 
     @property
+    def arrived(self) -> int:
+        """Items that are not admitted yet."""
+        return len(self._arrived)
+
+    @property
     def oldest_arrival(self) -> float | None:
         """When the first of those not admitted yet was submitted (time.perf_counter()); None: nobody waits."""
         with self._lock:

@@ -73,6 +73,10 @@ class Scheduler:
         """Whether so many, who came at one moment, are the beginning of a group that is worth a little waiting."""
         return FEW < came < GROUP - self._begun
 
+    def follows(self, came: int) -> bool:
+        """Whether so many, who came during a prefill, belong to its group."""
+        return came > FEW and self._begun < GROUP
+
     def enter(self, waiting: Sequence[Item]) -> list[Item]:
         """Of the items whose sentence has not begun, oldest first, those that begin now."""
         chosen = self.pick(waiting)
