@@ -60,7 +60,7 @@ def test_padding_in_a_ragged_batch_changes_nothing(codec: Codec) -> None:
         after, _ = codec.decoder(more, torch.tensor([6, 6]), state)
         alone, alone_state = codec.decoder(codes[1:, :4], lengths[1:], codec.decoder.initial_state(1))
         alone_after, _ = codec.decoder(more[1:], torch.tensor([6]), alone_state)
-    torch.testing.assert_close(both[1:, : 4 * 2 * HOP], alone, atol=1e-5, rtol=0)
+    torch.testing.assert_close(both[1:, : 4 * 2 * HOP], alone, atol=1e-4, rtol=0)  # 2e-5 on some processors
     torch.testing.assert_close(after[1:], alone_after, atol=1e-4, rtol=0)
 
 
