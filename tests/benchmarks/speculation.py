@@ -228,7 +228,7 @@ def main() -> None:
     parser.add_argument("--voice", type=Path, default=Path("model_repository/tts/1"), help="served voice directory")
     parser.add_argument("--rounds", type=int, default=2, help="turns with and without speculation a row")
     parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--levels", type=int, nargs="+", default=LEVELS, help="texts in flight at once")
+    parser.add_argument("--levels", type=int, nargs="+", default=LEVELS, help="texts at once; rows of others stay")
     parser.add_argument("--seconds", type=float, help="longest audio of a text (default: as long as it is)")
     parser.add_argument("--provider", choices=("cpu", "cuda"), default="cpu", help="where graphs run")
     args = parser.parse_args()
@@ -259,8 +259,9 @@ def main() -> None:
         print_row(row)
     print_bars(rows)
     path = args.out / "speculation.json"
-    if path.exists():  # LMs of other sizes
-        rows += [row for row in json.loads(path.read_text(encoding="utf-8"))["rows"] if "parameters" in row]
+    if path.exists():  # LMs of other sizes, and what was not measured now
+        known = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        rows += [row for row in known if "parameters" in row or row["concurrency"] not in args.levels]
     result = {"cores": os.cpu_count(), "quick": args.quick, "rows": rows, "best": best_of(rows)}
     args.out.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
