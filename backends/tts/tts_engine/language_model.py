@@ -114,7 +114,8 @@ class LanguageModel:
         if self._fresh.shape[1] < capacity * n * heads * size:
             self._batches = {key: batch for key, batch in self._batches.items() if not batch.fresh}
             longest = max(LONG_PROMPT, -(-n // BLOCK) * BLOCK)
-            self._fresh = np.empty((tensors, capacity * longest * heads * size), dtype=np.float32)
+            # Written now, so that a server that has served all slots is no larger than one that has not.
+            self._fresh = np.full((tensors, capacity * longest * heads * size), 0, dtype=np.float32)
         slot = self._fresh.shape[1] // capacity
         shape = (stop - start, heads, n, size)
         return [layer[start * slot :][: math.prod(shape)].reshape(shape) for layer in self._fresh]
