@@ -69,7 +69,6 @@ class DraftHeads:
         token = np.array([[item.last_token] for item in items])
         states = first = self._hidden[[item.row for item in items], None]
         samples = np.array([[[_samples(item.settings)]] for item in items])
-        width = 1
         for name in self._names:
             feeds = {"hidden": states if self._reads else first}
             if self._reads:
@@ -78,12 +77,11 @@ class DraftHeads:
             outputs = self.sessions[name].run(feeds, self._outputs)
             ids, probs = outputs["top_ids"][:, :, : self._ranks], _probabilities(outputs["top_logits"])
             chances = 1 - (1 - probs[:, :, : self._ranks]) ** samples
-            shape = (len(items), width, ids.shape[2])
+            shape = (*token.shape, ids.shape[2])
             growth.offer(np.broadcast_to(ids, shape), np.broadcast_to(chances, shape))
             if growth.settled(nodes):
                 break
             token, behind = growth.open(self._widest(nodes))
-            width = token.shape[1]
             if self._reads:
                 states = np.take_along_axis(outputs["next_hidden"], behind[:, :, None], axis=1)
         return growth.trees(nodes)
