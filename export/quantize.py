@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 
 from export.graph import Graph
 
-TINY = 1e-10  # keeps the scale of an all-zero token positive
+TINY = 1e-10  # keeps the scale of an all-zero output positive
 # Weights that share a scale. Larger blocks are a little faster, but there ONNX Runtime's kernels for one row and for
 # several differ in the 8-bit rounding of activations: a request's result would depend on its company.
 BLOCK = 32
@@ -35,7 +35,7 @@ def row8(model: onnx.ModelProto, exact: Collection[str] = ()) -> onnx.ModelProto
     weights = {weight.name: weight for weight in model.graph.initializer}
     graph = Graph(model.graph.name)
     graph.weight("row8.step", np.array(1 / 127, np.float32))
-    graph.weight("row8.tiny", np.array(TINY, np.float32))
+    graph.weight("row8.huge", np.array(np.finfo(np.float32).max, np.float32))
     graph.weight("row8.last", np.array([-1], np.int64))
     graph.weight("row8.one", np.array(1, np.float32))
     graph.weight("row8.centre", np.array(128, np.uint8))
@@ -46,10 +46,8 @@ def row8(model: onnx.ModelProto, exact: Collection[str] = ()) -> onnx.ModelProto
         if x not in quantised:
             largest = graph.node("Abs", [x], f"{x}.abs")
             largest = graph.node("ReduceMax", [largest, "row8.last"], f"{x}.max", keepdims=1)
-            largest = graph.node("Max", [largest, "row8.tiny"], f"{x}.size")
-            step = graph.node("Mul", [largest, "row8.step"], f"{x}.step")
-            shape = graph.node("Shape", [step], f"{x}.step_shape")
-            centre = graph.node("Expand", ["row8.centre", shape], f"{x}.centre")
+            step = graph.node("Mul", [largest, "row8.step"], f"{x}.step")  # 0 for a token of zeros, whose codes are any
+            centre = graph.node("QuantizeLinear", [step, "row8.huge", "row8.centre"], f"{x}.centre")  # 128 a token
             codes = graph.node("QuantizeLinear", [x, step, centre], f"{x}.uint8", axis=-1, block_size=size)
             quantised[x] = codes, step
         return quantised[x]

@@ -73,15 +73,16 @@ def speech_request(tensors: Mapping[str, np.ndarray], parameters: str) -> Speech
 
 
 def outputs(chunk: AudioChunk, sample_rate: int, wanted: set[str]) -> dict[str, np.ndarray]:
-    """The arrays of one response: `waveform` always, the others only where the client asked for them."""
+    """The arrays of one response: `waveform` always, the others where the client asked for them and there is something
+    to say: every tensor costs the engine's loop some 40 µs.
+    """
     made: dict[str, np.ndarray] = {"waveform": chunk.pcm}
     if "sample_rate" in wanted:
         made["sample_rate"] = np.array([sample_rate], dtype=np.int32)
-    if "finish_reason" in wanted:
-        made["finish_reason"] = np.array([(chunk.finish_reason or "").encode()], dtype=object)
-    if "timings" in wanted:
-        timings = json.dumps(chunk.timings.to_dict() if chunk.timings else {})
-        made["timings"] = np.array([timings.encode()], dtype=object)
+    if chunk.finish_reason and "finish_reason" in wanted:
+        made["finish_reason"] = np.array([chunk.finish_reason.encode()], dtype=object)
+    if chunk.timings and "timings" in wanted:
+        made["timings"] = np.array([json.dumps(chunk.timings.to_dict()).encode()], dtype=object)
     return made
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import wire
 
-from tts_engine.chunk import AudioChunk
+from tts_engine.chunk import AudioChunk, Timings
 from tts_engine.config import EngineConfig
 from tts_engine.errors import InvalidRequest
 
@@ -54,9 +54,12 @@ def test_text_of_exactly_the_limit_passes() -> None:
 
 
 def test_outputs_are_the_wanted_ones_in_the_declared_types() -> None:
-    chunk = AudioChunk(np.zeros(320, np.float32), 0, final=True, finish_reason="stop")
+    timings = Timings(0, 1, 2, 20, 300, decode_steps=15, frames=16, sentences=1, audio_s=0.32)
+    chunk = AudioChunk(np.zeros(320, np.float32), 0, final=True, finish_reason="stop", timings=timings)
     assert set(wire.outputs(chunk, 16_000, {"waveform"})) == {"waveform"}
-    made = wire.outputs(chunk, 16_000, {tensor["name"] for tensor in wire.MODEL_CONFIG_OUTPUTS})
+    every = {tensor["name"] for tensor in wire.MODEL_CONFIG_OUTPUTS}
+    assert set(wire.outputs(AudioChunk(chunk.pcm, 1), 16_000, every)) == {"waveform", "sample_rate"}
+    made = wire.outputs(chunk, 16_000, every)
     types = {"TYPE_FP32": np.float32, "TYPE_INT32": np.int32, "TYPE_STRING": np.object_}
     for tensor in wire.MODEL_CONFIG_OUTPUTS:
         assert made[tensor["name"]].dtype == types[tensor["data_type"]]

@@ -57,25 +57,25 @@ class ConvNeXt(nn.Module):
         self.scale = nn.Parameter(torch.full((dim,), 0.3))
 
     def forward(self, x: Tensor, cache: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """`cache` [B, C, kernel-1] precedes x in time; returns (y, cat(cache, x) [B, C, kernel-1 + T])."""
-        h = x.transpose(1, 2)
+        """`cache` [B, kernel-1, C] precedes x in time; returns (y, cat(cache, x) [B, kernel-1 + T, C])."""
         if cache is not None:
-            h = torch.cat([cache, h], 2)
+            h = torch.cat([cache, x], 1)
         elif self.causal:
-            h = nn.functional.pad(h, (self.context, 0))
+            h = nn.functional.pad(x, (0, 0, self.context, 0))
         else:
-            h = nn.functional.pad(h, (self.context // 2, self.context - self.context // 2))
+            h = nn.functional.pad(x, (0, 0, self.context // 2, self.context - self.context // 2))
         # As a convolution over an image of one row: ONNX Runtime has a fast kernel for that, and none in one dimension.
         kernel = self.depthwise.weight[:, :, None]
-        y = nn.functional.conv2d(h[:, :, None], kernel, self.depthwise.bias, groups=h.shape[1])[:, :, 0]
+        image = h.transpose(1, 2)[:, :, None]
+        y = nn.functional.conv2d(image, kernel, self.depthwise.bias, groups=h.shape[2]).squeeze(2)
         y = self.norm(y.transpose(1, 2))
         return x + self.scale * self.down(nn.functional.gelu(self.up(y))), h
 
 
 def _tail(x: Tensor, start: Tensor, width: int) -> Tensor:
-    """Per row b, x[b, …, start[b] : start[b] + width]; x [B, T] or [B, C, T], start int64 [B]."""
-    index = start.view(-1, *([1] * (x.dim() - 1))) + torch.arange(width, device=x.device)
-    return torch.gather(x, -1, index.expand(*x.shape[:-1], width))
+    """Per row b, x[b, start[b] : start[b] + width]; x [B, T] or [B, T, C], start int64 [B]."""
+    rows = torch.arange(x.shape[0], device=x.device)[:, None]
+    return x[rows, start[:, None] + torch.arange(width, device=x.device)]
 
 
 def _dft() -> dict[str, Tensor]:
@@ -135,8 +135,8 @@ class CodecDecoder(nn.Module):
         """Zeros, shapes [batch, …]: a fresh stream."""
         c = self.config
         shapes = {
-            "cache": (c.decoder_layers, c.decoder_dim, c.kernel - 1),
-            "fine_cache": (c.fine_layers, c.fine_dim, c.kernel - 1),
+            "cache": (c.decoder_layers, c.kernel - 1, c.decoder_dim),
+            "fine_cache": (c.fine_layers, c.kernel - 1, c.fine_dim),
             "phase": (1,), "f0": (1,), "noise": (1,), "pulses": (OVERLAP,), "overlap": (OVERLAP,),
         }  # fmt: skip
         return {name: torch.zeros(batch, *shape) for name, shape in shapes.items()}
@@ -176,7 +176,7 @@ class CodecDecoder(nn.Module):
         return track, {
             "phase": _tail(ends, frames, 1),
             "f0": _tail(torch.cat([state["f0"], f0], 1), frames, 1),
-            "pulses": _tail(track, frames * HOP, OVERLAP),
+            "pulses": _tail(track.unflatten(1, (-1, HOP)), frames, OVERLAP // HOP).flatten(1),
         }
 
     def synthesise(self, head: Tensor, f0: Tensor, frames: Tensor, state: State) -> tuple[Tensor, State]:
@@ -198,10 +198,10 @@ class CodecDecoder(nn.Module):
         out = torch.zeros(batch, count + 3, HOP, device=head.device, dtype=pieces.dtype)
         for i in range(FFT // HOP):
             out = out + nn.functional.pad(pieces[:, :, i], (0, 0, i, 3 - i))
-        mixed = torch.cat([out[:, :3] + state["overlap"].reshape(batch, 3, HOP), out[:, 3:]], 1).flatten(1)
-        next_state["overlap"] = _tail(mixed, frames * HOP, OVERLAP)
+        mixed = torch.cat([out[:, :3] + state["overlap"].reshape(batch, 3, HOP), out[:, 3:]], 1)
+        next_state["overlap"] = _tail(mixed, frames, OVERLAP // HOP).flatten(1)
         next_state["noise"] = (state["noise"] + frames[:, None]) % NOISE_FRAMES
-        return mixed[:, : count * HOP], next_state
+        return mixed[:, :count].flatten(1), next_state
 
     def _spectrum(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Windowed DFT of x [..., 640]: real part [..., 321], imaginary part [..., 319] of bins 1 … 319."""
