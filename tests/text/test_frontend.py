@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from tests.text.conftest import WORDPIECE
 from tts_engine.prompt import Vocabulary, prompt_ids
@@ -152,6 +153,17 @@ def test_prosody_is_regulated_by_exact_counts(frontend: TextFrontend, table: lis
         assert len(prompt) == sum(counts) + 2
         said = vocabulary.prosody_offset + 2 * np.arange(3) + labels
         assert (prompt[1:-1, 1:] == np.repeat(said, counts, axis=0)).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.one_of(TRICKY, st.text(max_size=80), st.just("Unfathomable zyzzyvas, zyzzyvas don't think: 12.5 km?")))
+def test_words_are_encoded_as_their_sentence_is(frontend: TextFrontend, text: str) -> None:
+    """One by one and remembered, but as the tokenizer encodes all at once."""
+    tokenizer = Tokenizer.from_file(str(WORDPIECE))
+    for sentence in frontend.sentences(text):
+        words = [part for word in sentence.words for part in (word.text, *word.punctuation)]
+        whole = tokenizer.encode(words, is_pretokenized=True, add_special_tokens=False)
+        assert frontend.encode(sentence).input_ids[1:-1] == whole.ids[: MAX_LENGTH - 2]
 
 
 def test_encoding_points_at_first_pieces(frontend: TextFrontend) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from tts_engine.text.sentence import Sentence
 
+WORDS_KEPT = 1 << 14  # of some 0.3 kB; asking the tokenizer takes three times as long as all else
 MAX_LENGTH = 256  # positions of the demo voice; a BERT-base has 512
 
 
@@ -40,6 +42,7 @@ class WordpieceEncoder:
         if cls is None or sep is None:
             raise WordpieceError(f"{path} has no [CLS] and [SEP] tokens: it is not a BERT vocabulary")
         self._cls, self._sep, self._max_length = cls, sep, max_length
+        self._pieces = lru_cache(WORDS_KEPT)(self._encode)
 
     @property
     def vocabulary_size(self) -> int:
@@ -47,15 +50,15 @@ class WordpieceEncoder:
 
     def encode(self, sentence: Sentence) -> WordpieceEncoding:
         """Words are split beforehand, each followed by its punctuation as a word of its own."""
-        pieces: list[str] = []
-        first_of: list[int] = []  # index into `pieces` of each word
+        ids, places = [self._cls], []
         for word in sentence.words:
-            first_of.append(len(pieces))
-            pieces += (word.text, *word.punctuation)
-        encoded = self._tokenizer.encode(pieces, is_pretokenized=True, add_special_tokens=False)
-        ids = [self._cls, *encoded.ids[: self._max_length - 2], self._sep]
-        first_seen: dict[int, int] = {}
-        for position, piece in enumerate(encoded.word_ids[: self._max_length - 2], start=1):
-            assert piece is not None  # only special tokens belong to no word
-            first_seen.setdefault(piece, position)
-        return WordpieceEncoding(ids, [first_seen.get(index, len(ids) - 1) for index in first_of])
+            pieces = self._pieces(word.text)
+            places.append(len(ids) if pieces else self._max_length)
+            ids += pieces
+            for mark in word.punctuation:
+                ids += self._pieces(mark)
+        end = min(len(ids), self._max_length - 1)
+        return WordpieceEncoding([*ids[:end], self._sep], [min(place, end) for place in places])
+
+    def _encode(self, word: str) -> list[int]:
+        return list(self._tokenizer.encode([word], is_pretokenized=True, add_special_tokens=False).ids)
