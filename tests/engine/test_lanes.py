@@ -132,6 +132,8 @@ def test_a_crowd_in_parts_sounds_as_each_alone(voice: Voice) -> None:
         ([3, 3, 3, 3, 3, 9], 1, 9, [0, 3, 5, 6]),
         ([5, 5, 5, 5], 2, 5, [0, 1, 2, 3, 4]),
         ([50, 60], 1, 9, [0, 1, 2]),  # a row is not cut
+        ([5, 5, 5, 60], 1, 9, [0, 3, 4]),
+        ([4, 4, 4, 4, 4, 4, 5, 5], 2, 15, [0, 2, 4, 6, 8]),  # as many for each lane, and not 3, 3 and 2
     ],
 )
 def test_parts_cost_the_same_and_none_is_too_wide(lengths: list[int], parts: int, most: int, edges: list[int]) -> None:

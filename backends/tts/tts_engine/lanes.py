@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -77,20 +78,26 @@ def cuts(rows: int, parts: int) -> list[int]:
 
 
 def balanced(lengths: Sequence[int], parts: int, most: int) -> list[int]:
-    """Where to cut ascending lengths so that the parts, each padded to its longest, cost about the same; 0 and the end
-    included. Two parts at most are balanced so, more are of equal numbers.
+    """Where to cut ascending lengths so that the parts, each padded to its longest, cost as little as can be where the
+    dearest counts; 0 and the end included.
 
-    most: padded positions of a part. Where there are more, further cuts follow: a runtime keeps the memory of its
-    widest run for good, and beyond some size wider ones are no cheaper.
+    most: padded positions of a part (a single row may have more). Where there are more, `parts` more are cut, and so
+    on, that all lanes have as much to do: a runtime keeps the memory of its widest run for good, and beyond some size
+    wider ones are no cheaper.
     """
-    count = len(lengths)
-    edges = cuts(count, parts)
-    if parts == 2:
-        edges[1] = min(range(1, count), key=lambda cut: max(cut * lengths[cut - 1], (count - cut) * lengths[-1]))
-    bounded = [0]
-    for last in edges[1:]:
-        for row in range(bounded[-1] + 1, last):
-            if (row + 1 - bounded[-1]) * lengths[row] > most:
-                bounded.append(row)
-        bounded.append(last)
-    return bounded
+    for count in range(parts, len(lengths), parts):
+        # Each bound fills the parts from the front; the least one that they all fit under.
+        bounds = range(lengths[-1], min(max(most, lengths[-1]), len(lengths) * lengths[-1]) + 1)
+        least = bisect_left(bounds, True, key=lambda bound: len(_filled(lengths, bound)) <= count + 1)
+        if least < len(bounds):
+            return _filled(lengths, bounds[least])
+    return list(range(len(lengths) + 1))
+
+
+def _filled(lengths: Sequence[int], bound: int) -> list[int]:
+    """Edges of parts that take rows as long as they stay within so many padded positions, one row at least each."""
+    edges = [0]
+    for row in range(1, len(lengths)):
+        if (row + 1 - edges[-1]) * lengths[row] > bound:
+            edges.append(row)
+    return [*edges, len(lengths)]

@@ -10,10 +10,10 @@ from tts_engine.item import Item, Stage
 
 MEMORY = 0.1  # share of a new step in the running means
 RUN_FRAMES = 160  # of a vocoder run, padding included; about 15 ms of one core, and larger ones are no cheaper a frame
-# So many requests go to their first chunk as one group, the oldest; of 33 and more, this share. Of 32 at once 20 hear
-# theirs after 57 ms and the others after 103, or all after 86; smaller groups fill their runs too little.
-GROUP = 20
-FIRST_SHARE = 0.625
+# So many requests go to their first chunk as one group, the oldest; of 33 and more, this share. Of 32 at once half
+# hear theirs after 105 ms through Triton, in groups of 20 after 114; smaller groups fill their runs too little.
+GROUP = 18
+FIRST_SHARE = 0.5625
 FEW = 4  # more than these at one moment are a crowd, whose requests come one every 0.2 ms
 MARGIN_SECONDS = 0.1  # a listener with less audio left than this, and than the next chunk takes, is about to starve
 
