@@ -79,6 +79,15 @@ def test_of_a_crowd_the_oldest_begin_first(voice: Voice, begun: int, waiting: in
     assert scheduler.enter(late) == late
 
 
+def test_a_few_late_ones_join_where_a_prefill_is_to_come_anyway(voice: Voice) -> None:
+    scheduler, crowd = Scheduler(SAMPLE_RATE, 60.0), [item(voice, slot, None) for slot in range(32)]
+    for one in crowd[:16]:
+        one.stage = Stage.PREFILL
+    scheduler.begin(crowd)
+    assert scheduler.enter(crowd[16:]) == []
+    assert scheduler.enter(crowd[16:], joins=True) == crowd[16:18]
+
+
 @pytest.mark.parametrize(("begun", "came", "gathers"), [(0, 1, False), (0, 4, False), (0, 5, True), (0, 18, False),
                                                        (12, 5, True), (13, 5, False)])  # fmt: skip
 def test_a_group_is_gathered_while_it_is_small(voice: Voice, begun: int, came: int, gathers: bool) -> None:

@@ -151,7 +151,8 @@ class Engine:
             while crowd:
                 for _ in range(2):  # who comes while the frontend runs shares its prefill, the dearest run there is
                     silent += self._admit()
-                    self._run("frontend", self.frontend, turn.enter(self.pool.waiting(Stage.FRONTEND)))
+                    joins = bool(self.pool.waiting(Stage.PREFILL))
+                    self._run("frontend", self.frontend, turn.enter(self.pool.waiting(Stage.FRONTEND), joins))
                 self._sound_if_done()
                 self._run("prefill", self.prefill, turn.pick(self.pool.waiting(Stage.PREFILL)))
                 self._sound_if_done()

@@ -77,14 +77,18 @@ class Scheduler:
         """Whether so many, who came during a prefill, belong to its group."""
         return came > FEW and self._begun < GROUP
 
-    def enter(self, waiting: Sequence[Item]) -> list[Item]:
-        """Of the items whose sentence has not begun, oldest first, those that begin now."""
+    def enter(self, waiting: Sequence[Item], joins: bool = False) -> list[Item]:
+        """Of the items whose sentence has not begun, oldest first, those that begin now.
+
+        joins: there are others' prompts to be prefilled next, which these would share.
+        """
         chosen = self.pick(waiting)
         silent = [item for item in chosen if item.first_chunk_seconds is None]
         together = self._begun + len(silent)
         most = max(GROUP, math.ceil(FIRST_SHARE * together))
         room = max(0, most - self._begun)
-        if len(silent) > room and room < most // 2:  # a few of many would hold up the group that is under way
+        # A few of many would hold up the group that is under way, for a prefill of their own.
+        if len(silent) > room and room < most // 2 and not joins:
             room = 0
         later = silent[room:]
         self._begun += len(silent) - len(later)
