@@ -24,6 +24,7 @@ config = EngineConfig()
 Session(Path(sys.argv[1]), config, [], [])
 small = np.full(64, 1e-20, np.float32)
 print(Lanes(config).share([lambda: bool((small * small).any())] * 3))
+np.finfo(np.float32)
 """
 
 
@@ -40,5 +41,7 @@ def test_an_unknown_provider_is_refused() -> None:
 
 def test_numbers_that_would_be_slow_are_zero_in_every_lane(engine: Engine) -> None:
     vocoder = str(engine.voice.files["vocoder"])
-    said = subprocess.run([sys.executable, "-c", IN_A_PROCESS_OF_ITS_OWN, vocoder], capture_output=True, text=True)
+    said = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IN_A_PROCESS_OF_ITS_OWN, vocoder], capture_output=True, text=True
+    )
     assert said.stdout.split("\n")[0] == "[False, False, False]", said.stderr

@@ -45,6 +45,8 @@ class Busy:
 
 
 BUSY = Busy()  # any graph in this process
+for kind in (np.float32, np.float64):
+    np.finfo(kind)  # remembered: asked where denormals are zero, numpy warns
 PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}
 
 
