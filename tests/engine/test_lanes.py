@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from concurrent.futures import Future
 from functools import partial
@@ -19,6 +20,7 @@ from tts_engine.lanes import Lanes, balanced, cuts
 from tts_engine.language_model import LanguageModelBatch
 from tts_engine.modules import frontend, vocoder
 from tts_engine.modules.vocoder import Vocoder, VocoderJob
+from tts_engine.request import SamplingParams, SpeechRequest
 from tts_engine.session import Array, Binding
 from tts_engine.text import WordpieceEncoding
 from tts_engine.voice import Voice
@@ -208,3 +210,20 @@ def test_prompts_of_all_lengths_sound_as_each_alone(voice: Voice) -> None:
         heard.append([listener.audio for listener in listeners])
     for one, other in zip(*heard, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="nothing changes elsewhere")
+def test_denormals_are_zero_in_lanes_and_the_loop_alone(voice: Voice) -> None:
+    small, busy = np.full(64, 1e-20, np.float32), threading.Barrier(3)
+
+    def product() -> bool:
+        busy.wait()  # so that every thread takes one
+        return bool((small * small).any())
+
+    assert Lanes(EngineConfig(threads=3)).share([product] * 3) == [True, False, False]
+    engine, seen = Engine(voice, EngineConfig(capacity=1), ToyText()), []
+    engine.start()
+    engine.submit(SpeechRequest("ten", SamplingParams(seed=1)), lambda chunk: seen.append((small * small).any()))
+    engine.stop()
+    assert seen and not any(seen)
+    assert (small * small).any()

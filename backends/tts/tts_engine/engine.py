@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tts_engine import denormals
 from tts_engine.chunk import AudioChunk
 from tts_engine.config import EngineConfig
 from tts_engine.errors import CapacityExceeded, InvalidRequest, RequestError
@@ -345,6 +346,7 @@ class Engine:
         return [item for item in [*self.pool.items, *self.pool.finished] if item.audio or item.finish_reason]
 
     def _loop(self) -> None:
+        denormals.flush()
         while True:
             with self._changed:
                 while self.pool.idle and not self._stopping:

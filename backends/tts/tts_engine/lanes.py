@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from tts_engine import denormals
 from tts_engine.config import EngineConfig
 
 T = TypeVar("T")
@@ -23,7 +24,7 @@ class Lanes:
     def __init__(self, config: EngineConfig) -> None:
         self._beside = config.threads // config.graph_threads - 1 if config.provider == "cpu" else 0
         # One thread at least: what runs beside the loop (`Overlap`) shares its core where there is only one.
-        self._threads = ThreadPoolExecutor(max(1, self._beside), thread_name_prefix="tts-lane")
+        self._threads = ThreadPoolExecutor(max(1, self._beside), "tts-lane", denormals.flush)
         self._begun: list[Future[Any]] = []
 
     def begin(self, run: Callable[[], T]) -> Future[T]:

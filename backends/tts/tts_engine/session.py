@@ -45,8 +45,6 @@ class Busy:
 
 
 BUSY = Busy()  # any graph in this process
-for kind in (np.float32, np.float64):
-    np.finfo(kind)  # remembered: asked where denormals are zero, numpy warns
 PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}
 
 
@@ -76,9 +74,6 @@ class Session:
             raise VoiceError(
                 f"this onnxruntime cannot run graphs on {config.provider}; install onnxruntime-gpu in its place"
             )
-        # Softmax gives masked positions 4e-39 instead of zero; such numbers take a third of attention's time. Works in
-        # the thread that loads the process's first graph and in those that it starts.
-        options.add_session_config_entry("session.set_denormal_as_zero", "1")
         options.log_severity_level = 4  # errors come back as exceptions; the log would say them twice
         try:
             self._session = onnxruntime.InferenceSession(str(path), options, providers=providers)
