@@ -48,7 +48,7 @@ EXCEPTIONS = {
 # The engine from the ground up; a module imports from its own layer and those below. No cycles anywhere.
 ENGINE_LAYERS = (
     ("data", ("errors", "config", "request", "chunk", "item", "prompt", "text.sentence")),
-    ("text and runtime", ("text", "session", "kv_cache", "voice", "sampling", "speculative")),
+    ("text and runtime", ("text", "session", "denormals", "kv_cache", "voice", "sampling", "speculative")),
     ("lanes", ("lanes",)),
     ("state", ("language_model", "stats", "pool", "scheduler")),
     ("proposers", ("proposers",)),
