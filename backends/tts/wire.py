@@ -73,8 +73,9 @@ def speech_request(tensors: Mapping[str, np.ndarray], parameters: str) -> Speech
 
 
 def outputs(chunk: AudioChunk, sample_rate: int, wanted: set[str]) -> dict[str, np.ndarray]:
-    """The arrays of one response: `waveform` always, the others where the client asked for them and there is something
-    to say: every tensor costs the engine's loop some 40 µs.
+    """The arrays of one response: `waveform` always, the others where the client asked and there is something to say.
+
+    Every tensor is made and handed over in the engine's loop.
     """
     made: dict[str, np.ndarray] = {"waveform": chunk.pcm}
     if "sample_rate" in wanted:

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from tts_engine.text.sentence import Sentence
 
-WORDS_KEPT = 1 << 14  # of some 0.3 kB; asking the tokenizer takes three times as long as all else
+WORDS_KEPT = 1 << 14  # a sentence of known words takes 12 µs, asking the tokenizer 62
 MAX_LENGTH = 256  # positions of the demo voice; a BERT-base has 512
 
 
