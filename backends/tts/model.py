@@ -6,7 +6,6 @@ import gc
 import json
 import logging
 import sys
-import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -52,12 +51,10 @@ class TritonPythonModel:
         voice = Voice.load(Path(args["model_repository"]) / args["model_version"])
         self._engine = ENGINES[config.serving](voice, config)
         self._metrics = Metrics(args["model_name"])
-        self._reporting = threading.Lock()
-        self._held = (-1, -1)
         for _ in self._engine.stream(SpeechRequest(WARM_UP, SamplingParams(max_seconds=2.0, seed=0))):
             pass
+        self._metrics.tell(0, 0, self._engine.stats())
         self._watch = Watch(self._report)
-        self._report()
         # What is loaded stays: a full collection over it would hold up everyone by 16 ms.
         gc.collect()
         gc.freeze()
@@ -93,7 +90,7 @@ class TritonPythonModel:
             logger.error("a request failed before it was queued", exc_info=error)
             message = f"the request could not be read: {error}"
             outcome, code = "error", pb_utils.TritonError.INTERNAL
-        self._ended(stream, outcome, error=message)  # first, so that who reads the answer finds it counted
+        self._ended(stream, outcome, error=message)
         stream.refuse(message, code)
 
     def _send(self, stream: Stream, chunk: AudioChunk) -> None:
@@ -115,15 +112,13 @@ class TritonPythonModel:
         if chunk.final:
             outcome = "timeout" if stream.expired else chunk.finish_reason or "stop"
             if chunk.timings:
-                self._metrics.audio(chunk.timings.audio_s)
-                self._metrics.speculation(chunk.timings)
+                self._metrics.ended(chunk.timings)
             self._ended(stream, outcome, chunk.timings, chunk.error)
 
     def _ended(self, stream: Stream, outcome: str, timings: Timings | None = None, error: str | None = None) -> None:
         """Count it, and write the request's one line into the server's log: JSON, by which it can be found again."""
         self._metrics.outcome(outcome)
-        self._watch.remove(stream)  # now, so that what is not in flight any more has been counted
-        self._report()
+        self._watch.remove(stream)
         line: dict[str, Any] = {"event": "request", "id": stream.request_id, "outcome": outcome}
         if stream.trace:
             line |= json.loads(stream.trace)
@@ -134,11 +129,7 @@ class TritonPythonModel:
         pb_utils.Logger.log_info(json.dumps(line))
 
     def _report(self) -> None:
-        """Tell /metrics what is held, where that has changed; under a lock, so that the last to tell is right."""
-        with self._reporting:
-            held = (len(self._watch), self._engine.slots_used)
-            if self._metrics.modules_due(idle=not held[0]):
-                self._metrics.modules(self._engine.stats())
-            if held != self._held:
-                self._metrics.held(*held)
-                self._held = held
+        """Tell /metrics what has happened and what is held; in the watch's thread, where it holds up no audio."""
+        streams = len(self._watch)
+        if self._metrics.due(idle=not streams):
+            self._metrics.tell(streams, self._engine.slots_used, self._engine.stats())

@@ -14,11 +14,14 @@ SHARE = 0.1  # of this thread's time at most: asking Triton costs some 0.1 ms a 
 
 
 class Watch:
-    """Runs from the start. `after_round` is called in its thread after every look at all streams."""
+    """Runs from the start. `after_round` is called in its thread after every look at all streams, and once more after
+    the last one has left.
+    """
 
     def __init__(self, after_round: Callable[[], None]) -> None:
         self._after_round = after_round
         self._streams: set[Stream] = set()
+        self._news = False  # a stream has come or gone since the last look
         self._changed = threading.Condition()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="tts-watch", daemon=True)
@@ -27,11 +30,14 @@ class Watch:
     def add(self, stream: Stream) -> None:
         with self._changed:
             self._streams.add(stream)
+            self._news = True
             self._changed.notify()
 
     def remove(self, stream: Stream) -> None:
         with self._changed:
             self._streams.discard(stream)
+            self._news = True
+            self._changed.notify()
 
     def __len__(self) -> int:
         """Streams that have not ended."""
@@ -46,12 +52,14 @@ class Watch:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._streams or self._ended)
+                self._changed.wait_for(lambda: self._streams or self._news or self._ended)
                 if self._ended:
                     return
+                self._news = False
                 streams = list(self._streams)
             began = time.monotonic()
             for stream in streams:
                 stream.look()
+            took = time.monotonic() - began
             self._after_round()
-            time.sleep(min(LONGEST_SECONDS, max(ROUND_SECONDS, (time.monotonic() - began) / SHARE)))
+            time.sleep(min(LONGEST_SECONDS, max(ROUND_SECONDS, took / SHARE)))

@@ -67,6 +67,13 @@ class Gauges:
     def outcome(self, name: str) -> float:
         return self.read().get(f'tts_requests_total{{model="tts",outcome="{name}"}}', 0.0)
 
+    def wait_outcome(self, name: str, count: float, seconds: float = 20) -> None:
+        """Wait until so many requests have ended so: metrics are told a tenth of a second later."""
+        deadline = time.monotonic() + seconds
+        while self.outcome(name) < count and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert self.outcome(name) == count
+
     def wait_held(self, items: int, slots: int, seconds: float = 20) -> None:
         """Wait until the server holds so many requests and slots: gauges and clients are told one after the other."""
         deadline = time.monotonic() + seconds
@@ -81,7 +88,7 @@ class Gauges:
     def wait_empty(self) -> None:
         """Pool empty and slots free; at two looks, as a request that has just come is told a little later."""
         self.wait_held(0, 0)
-        time.sleep(0.15)
+        time.sleep(0.2)
         self.wait_held(0, 0)
 
 

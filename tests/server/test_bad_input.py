@@ -94,6 +94,6 @@ def test_capacity_exceeded_is_unavailable_at_once(server: RunningServer, speaker
         gauges.wait_held(CAPACITY, CAPACITY)
         with Speaker(server.grpc_url) as late, pytest.raises(InferenceServerException, match="try again"):
             late.say("One too many.")
-        assert gauges.outcome("rejected") == before + 1
+        gauges.wait_outcome("rejected", before + 1)
         _, answer = crowd.next()
         assert answer.error is None
