@@ -14,8 +14,10 @@ BARS: dict[str, tuple[str, float, bool]] = {
     "fcl_reduction_30": ("… at 30 %", 93, False),
     "fcl_reduction_10": ("… at 10 %", 90, False),
     "underruns_below_80": ("underruns below 80 % of its own saturation", 0, True),
-    "slope_4": ("first chunk p50, 4 at once ÷ alone", 1.8, True),
-    "slope_32": ("first chunk p50, 32 at once ÷ alone", 4.5, True),
+    "slope_4": ("first chunk p50, 4 at once ÷ alone, adaptive depth", 1.8, True),
+    "slope_4_plain": ("… without speculation", 1.8, True),
+    "slope_32": ("first chunk p50, 32 at once ÷ alone, adaptive depth", 4.5, True),
+    "slope_32_plain": ("… without speculation", 4.5, True),
     "triton_overhead_ms_p50": ("Triton and the wire on top of the engine's first chunk, p50, ms", 3, True),
 }
 TIMES_TWIN = 2.5
@@ -25,10 +27,9 @@ def figures(results: Results) -> Figures:
     """All of them; None where what it is made of was not measured."""
     found: Figures = {f"fcl_reduction_{share}": _reduction(results, share) for share in (60, 30, 10)}
     found |= {f"max_rate_{name}": round(results.sustained[name], 2) for name in ("pooled", "twin")}
-    alone = _burst(results, 1)
     for together in (4, 32):
-        several = _burst(results, together)
-        found[f"slope_{together}"] = round(several / alone, 2) if alone and several else None
+        found[f"slope_{together}"] = _slope(results, together, "medusa")
+        found[f"slope_{together}_plain"] = _slope(results, together, "none")
     found["triton_overhead_ms_p50"] = _overhead(results)
     found["underruns_below_80"] = sum(
         row["underruns"]
@@ -66,18 +67,25 @@ def _reduction(results: Results, share: int) -> float | None:
     return round(100 * (1 - means["pooled"] / means["twin"]), 1)
 
 
-def _burst(results: Results, together: int) -> float | None:
-    for row, _ in results.find(server="pooled", experiment="bursts", together=together):
-        first: float | None = row["fcl_ms"].get("p50")
-        return first
-    return None
+def _slope(results: Results, together: int, speculation: str) -> float | None:
+    """Median over the turns: first chunk p50 of so many at once ÷ of one alone."""
+    p50: dict[tuple[int, int], float | None] = {
+        (row["turn"], row["together"]): row["fcl_ms"].get("p50")
+        for row, _ in results.find(server="pooled", experiment="bursts", speculation=speculation)
+    }
+    ratios = []
+    for (turn, number), several in p50.items():
+        alone = p50.get((turn, 1))
+        if number == together and several and alone:
+            ratios.append(several / alone)
+    return round(median(ratios), 2) if ratios else None
 
 
 def _overhead(results: Results) -> float | None:
     """Of the same requests, each alone: first chunk at the client minus the engine's own."""
     differences = [
         1e3 * record.arrivals[0] - record.server_first_ms
-        for _, records in results.find(server="pooled", experiment="bursts", together=1)
+        for _, records in results.find(server="pooled", experiment="bursts", speculation="none", together=1)
         for record in records
         if record.arrivals and record.server_first_ms is not None
     ]

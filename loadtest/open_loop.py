@@ -127,11 +127,11 @@ def run_closed(url: str, kind: str, callers: int, seconds: float, label: str = "
     return asyncio.run(closed_loop(url, itertools.cycle(load_texts(kind)), callers, seconds, params, label))
 
 
-def run_bursts(url: str, kind: str, together: int, rounds: int, label: str = "") -> list[Record]:
+def run_bursts(url: str, kind: str, together: int, rounds: int, label: str = "", **params: Any) -> list[Record]:
     """`rounds` times `together` requests at one instant, on a server that is otherwise silent."""
     records: list[Record] = []
     for _ in tqdm(range(rounds), desc=label, leave=False):
-        run_after(records, run_open(url, kind, [0.0] * together, len(records)))
+        run_after(records, run_open(url, kind, [0.0] * together, len(records), **params))
     return records
 
 

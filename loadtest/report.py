@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from loadtest.figures import figures, verdicts
 from loadtest.plots import latency, real_time_factor
 from loadtest.records import Row
@@ -77,7 +79,8 @@ def tables(results: Results, plan: Plan) -> list[Table]:
         Table(
             "Figures",
             f"{os.cpu_count()} cores, the load generator on the same ones; {plan.capacity} requests in flight at most. "
-            f"Saturation (closed loops, mixed texts): {saturation}. In time means p99 first chunk ≤ {BOUND_MS:g} ms.",
+            f"Saturation (closed loops, mixed texts): {saturation}. In time means p99 first chunk ≤ {BOUND_MS:g} ms. "
+            + steadiness(results),
             ("figure", "value", "bar", ""),
             verdicts(figures(results)),
         ),
@@ -109,9 +112,10 @@ def tables(results: Results, plan: Plan) -> list[Table]:
         ),
         Table(
             "Bursts",
-            "So many short texts at one instant, the server silent before.",
-            ("server", "at once", *latency_heads),
-            _rows(results, ("server", "together"), ["bursts"]),
+            "So many short texts at one instant, the server silent before; in turns, each without speculation and with "
+            "Medusa heads, whose depth adapts to the crowd.",
+            ("server", "speculation", "turn", "at once", *latency_heads),
+            _rows(results, ("server", "speculation", "turn", "together"), ["bursts"]),
         ),
         Table(
             "Highest sustainable rate",
@@ -129,6 +133,15 @@ def tables(results: Results, plan: Plan) -> list[Table]:
             ),
         ),
     ]
+
+
+def steadiness(results: Results) -> str:
+    """What a float32 matrix product, before each row, says of the machine: busy neighbours make slow rows."""
+    speeds = [row["gigaflops"] for row in results.rows if "gigaflops" in row]
+    if not speeds:
+        return ""
+    quartiles = np.percentile(speeds, (0, 25, 50, 75, 100)).round().astype(int).tolist()
+    return f"The machine's speed before each row: {' / '.join(map(str, quartiles))} GFLOP/s (least, quartiles, most)."
 
 
 def write(results: Results, plan: Plan, directory: Path, quick: bool) -> Row:
@@ -154,7 +167,7 @@ def write(results: Results, plan: Plan, directory: Path, quick: bool) -> Row:
         "cores": os.cpu_count(),
         "capacity": plan.capacity,
         "quick": quick,
-        "notes": results.notes,
+        "notes": [*results.notes, steadiness(results)],
         "rows": results.rows,
     }
     (directory / "load.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

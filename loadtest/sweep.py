@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from loadtest.locust_run import locust
+from loadtest.machine import gigaflops
 from loadtest.open_loop import run_bursts, run_closed, run_open, run_seeds, throughput
 from loadtest.perf import analyze
 from loadtest.records import Record, Row, summary
@@ -24,6 +27,7 @@ CHUNKS = {  # name: request parameters; the voice's own sizes are measured in ev
     "fixed 380 ms": {"first_chunk_frames": 19, "chunk_frames": 19},  # incremental_tts 3.1: 32 frames of 11.6 ms
     "first 160 ms": {"first_chunk_frames": 8},
 }
+SPECULATION = ("none", "medusa")  # of the bursts; medusa's depth adapts to the crowd
 BOUND_MS = 100.0
 LOCUST_USERS = 4
 LOWEST = 0.1  # of saturation: where the search for a sustainable rate gives up
@@ -41,7 +45,8 @@ class Plan:
     chunks: float = 12
     probe: float = 12
     probes: int = 5
-    bursts: tuple[tuple[int, int], ...] = ((1, 40), (4, 20), (32, 6))  # together, rounds
+    bursts: tuple[tuple[int, int], ...] = ((1, 10), (4, 5), (32, 2))  # together, rounds
+    turns: int = 5  # of the bursts: a ratio is of two runs of one turn, and the median of all turns counts
     seeds: int = 3
     perf_requests: int = 40
     locust: float = 10
@@ -49,7 +54,7 @@ class Plan:
     capacity: int = 64
 
 
-QUICK = Plan(6, 4, 2, 2, 3, 3, ((1, 8), (4, 4), (32, 2)), 1, 8, 4, 4)
+QUICK = Plan(6, 4, 2, 2, 3, 3, ((1, 8), (4, 4), (32, 2)), 1, 1, 8, 4, 4)
 
 
 @dataclass
@@ -78,9 +83,10 @@ class Sweep:
         self.results = results
 
     def _row(self, run: Callable[[], list[Record]], **what: Any) -> Row:
+        speed = gigaflops()
         before = self.server.module_counts()
         records = run()
-        row = {"server": self.name, **what, **summary(records)}
+        row = {"server": self.name, **what, **summary(records), "gigaflops": speed}
         row["mean_batch"] = mean_batches(before, self.server.module_counts())
         self.results.rows.append(row)
         self.results.records.append(records)
@@ -131,14 +137,14 @@ class Sweep:
         self._open("below", self.results.saturation[self.name] * (BELOW - 0.01), self.plan.rate)
 
     def bursts(self) -> None:
-        """So many requests at one instant, alone on the server."""
-        for together, rounds in self.plan.bursts:
-            label = f"{self.name}: {together} at once"
-
-            def run(together: int = together, rounds: int = rounds, label: str = label) -> list[Record]:
-                return run_bursts(self.server.grpc_url, "short", together, rounds, label)
-
-            self._row(run, experiment="bursts", kind="short", together=together)
+        """So many requests at one instant, alone on the server; plain, and with speculation of adaptive depth."""
+        for speculation, (together, _) in product(SPECULATION, self.plan.bursts):  # the first of a width binds arrays
+            run_bursts(self.server.grpc_url, "short", together, 1, f"{self.name}: warm-up", speculation=speculation)
+        for turn, speculation, (together, rounds) in product(range(self.plan.turns), SPECULATION, self.plan.bursts):
+            label = f"{self.name}: {together} at once, speculation {speculation}, turn {turn}"
+            run = partial(run_bursts, self.server.grpc_url, "short", together, rounds, label, speculation=speculation)
+            what = {"speculation": speculation, "turn": turn, "together": together}
+            self._row(run, experiment="bursts", kind="short", **what)
 
     def sustainable(self) -> float:
         """Highest rate with p99 first chunk within the bound, no underrun and nothing refused; 0: not even the lowest.

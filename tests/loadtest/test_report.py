@@ -16,7 +16,7 @@ from loadtest.sweep import QUICK, Results, holds
 RECORDED = Path(__file__).with_name("results.json.gz")
 KEYS = {
     *("fcl_reduction_60", "fcl_reduction_30", "fcl_reduction_10", "max_rate_pooled", "max_rate_twin", "slope_4"),
-    *("slope_32", "triton_overhead_ms_p50", "underruns_below_80", "rows"),
+    *("slope_32", "slope_4_plain", "slope_32_plain", "triton_overhead_ms_p50", "underruns_below_80", "rows"),
 }
 
 
@@ -33,10 +33,22 @@ def test_figures_are_those_of_the_rows(results: Results) -> None:
     rows = {row["server"]: row for row, _ in results.find(experiment="rates", kind="mixed", share=30)}
     expected = 100 * (1 - rows["pooled"]["fcl_ms"]["mean"] / rows["twin"]["fcl_ms"]["mean"])
     assert found["fcl_reduction_30"] == pytest.approx(expected, abs=0.05)
-    alone, four = (results.find(experiment="bursts", together=n)[0] for n in (1, 4))
-    assert found["slope_4"] == pytest.approx(four[0]["fcl_ms"]["p50"] / alone[0]["fcl_ms"]["p50"], abs=0.005)
+    for speculation, name in (("medusa", "slope_4"), ("none", "slope_4_plain")):
+        alone, four = (results.find(experiment="bursts", together=n, speculation=speculation)[0] for n in (1, 4))
+        assert found[name] == pytest.approx(four[0]["fcl_ms"]["p50"] / alone[0]["fcl_ms"]["p50"], abs=0.005)
     overheads = sorted(1e3 * record.arrivals[0] - (record.server_first_ms or 0) for record in alone[1])
     assert overheads[0] <= (found["triton_overhead_ms_p50"] or 0) <= overheads[-1]
+
+
+def test_a_slope_is_the_median_of_ratios_within_turns(results: Results) -> None:
+    before = figures(results)["slope_32"] or 0
+    bursts = results.find(experiment="bursts", speculation="medusa")
+    for turn, factor in ((1, 2), (2, 3)):
+        for row, _ in bursts:
+            slower = 10 * (factor if row["together"] == 32 else 1)  # a slow turn, in which a crowd suffers more
+            results.rows.append(row | {"turn": turn, "fcl_ms": {"p50": slower * row["fcl_ms"]["p50"]}})
+            results.records.append([])
+    assert figures(results)["slope_32"] == pytest.approx(2 * before, abs=0.02)
 
 
 def test_underruns_count_below_80_percent_of_the_pooled_server_only(results: Results) -> None:
