@@ -136,12 +136,18 @@ def tables(results: Results, plan: Plan) -> list[Table]:
 
 
 def steadiness(results: Results) -> str:
-    """What a float32 matrix product, before each row, says of the machine: busy neighbours make slow rows."""
-    speeds = [row["gigaflops"] for row in results.rows if "gigaflops" in row]
-    if not speeds:
+    """What was measured before each row of the machine alone: busy neighbours make slow rows."""
+    rows = [row for row in results.rows if "gigaflops" in row]
+    if not rows:
         return ""
-    quartiles = np.percentile(speeds, (0, 25, 50, 75, 100)).round().astype(int).tolist()
-    return f"The machine's speed before each row: {' / '.join(map(str, quartiles))} GFLOP/s (least, quartiles, most)."
+
+    def quartiles(name: str) -> str:
+        return " / ".join(f"{value:.3g}" for value in np.percentile([row[name] for row in rows], (0, 25, 50, 75, 100)))
+
+    return (
+        f"The machine's own speed before each row (least, quartiles, most): matrix products {quartiles('gigaflops')} "
+        f"GFLOP/s, reading its last cache {quartiles('cache_gb_s')} GB/s."
+    )
 
 
 def write(results: Results, plan: Plan, directory: Path, quick: bool) -> Row:

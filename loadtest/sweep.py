@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from loadtest.locust_run import locust
-from loadtest.machine import gigaflops
+from loadtest.machine import speed
 from loadtest.open_loop import run_bursts, run_closed, run_open, run_seeds, throughput
 from loadtest.perf import analyze
 from loadtest.records import Record, Row, summary
@@ -83,10 +83,10 @@ class Sweep:
         self.results = results
 
     def _row(self, run: Callable[[], list[Record]], **what: Any) -> Row:
-        speed = gigaflops()
+        machine = speed()
         before = self.server.module_counts()
         records = run()
-        row = {"server": self.name, **what, **summary(records), "gigaflops": speed}
+        row = {"server": self.name, **what, **summary(records), **machine}
         row["mean_batch"] = mean_batches(before, self.server.module_counts())
         self.results.rows.append(row)
         self.results.records.append(records)

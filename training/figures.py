@@ -122,7 +122,7 @@ def _load_lines(load: dict[str, Any]) -> list[str]:
         ),
         ("Highest rate with p99 first chunk ≤ 100 ms and no gap: pooled, twin", rates, "{}", "≥ 2.5 times"),
         ("Underruns below 80 % of saturation", load["underruns_below_80"], "{}", "0"),
-        ("First chunk, p50, adaptive depth, 4 at once ÷ alone", load["slope_4"], "{:.2f} times", "≤ 1.8 times"),
+        ("First chunk through Triton, p50, 4 at once ÷ alone", load["slope_4"], "{:.2f} times", "≤ 1.8 times"),
         ("… 32 at once ÷ alone", load["slope_32"], "{:.2f} times", "≤ 4.5 times"),
         ("… and without speculation", load.get("slope_32_plain"), "{:.2f} times", "≤ 4.5 times"),
         ("Triton's share of the first chunk, p50", load["triton_overhead_ms_p50"], "{:.1f} ms", "≤ 3 ms"),

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from loadtest.figures import BARS, Figures, figures, verdicts
+from loadtest.machine import speed
 from loadtest.records import Record, Row
-from loadtest.report import write
+from loadtest.report import steadiness, write
 from loadtest.sweep import QUICK, Results, holds
 
 RECORDED = Path(__file__).with_name("results.json.gz")
@@ -38,6 +39,15 @@ def test_figures_are_those_of_the_rows(results: Results) -> None:
         assert found[name] == pytest.approx(four[0]["fcl_ms"]["p50"] / alone[0]["fcl_ms"]["p50"], abs=0.005)
     overheads = sorted(1e3 * record.arrivals[0] - (record.server_first_ms or 0) for record in alone[1])
     assert overheads[0] <= (found["triton_overhead_ms_p50"] or 0) <= overheads[-1]
+
+
+def test_the_machines_own_speed_is_told(results: Results) -> None:
+    for number, row in enumerate(results.rows):
+        row |= {"gigaflops": 200 + number % 5, "cache_gb_s": 20.0 - number % 5}
+    assert "200 / 201 / 202 / 203 / 204 GFLOP/s" in steadiness(results)
+    assert "16 / 17 / 18 / 19 / 20 GB/s" in steadiness(results)
+    measured = speed()
+    assert measured["gigaflops"] > 1 and measured["cache_gb_s"] > 0.5
 
 
 def test_a_slope_is_the_median_of_ratios_within_turns(results: Results) -> None:
