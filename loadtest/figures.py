@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import median
 
-from loadtest.sweep import BELOW, Results
+from loadtest.sweep import ADAPTIVE, BELOW, PLAIN, Results
 
 Figures = dict[str, float | int | None]
 # name: (what it is, bound, whether it is a ceiling)
@@ -28,8 +28,8 @@ def figures(results: Results) -> Figures:
     found: Figures = {f"fcl_reduction_{share}": _reduction(results, share) for share in (60, 30, 10)}
     found |= {f"max_rate_{name}": round(results.sustained[name], 2) for name in ("pooled", "twin")}
     for together in (4, 32):
-        found[f"slope_{together}"] = _slope(results, together, "medusa")
-        found[f"slope_{together}_plain"] = _slope(results, together, "none")
+        found[f"slope_{together}"] = _slope(results, together, ADAPTIVE)
+        found[f"slope_{together}_plain"] = _slope(results, together, PLAIN)
     found["triton_overhead_ms_p50"] = _overhead(results)
     found["underruns_below_80"] = sum(
         row["underruns"]
@@ -85,7 +85,7 @@ def _overhead(results: Results) -> float | None:
     """Of the same requests, each alone: first chunk at the client minus the engine's own."""
     differences = [
         1e3 * record.arrivals[0] - record.server_first_ms
-        for _, records in results.find(server="pooled", experiment="bursts", speculation="none", together=1)
+        for _, records in results.find(server="pooled", experiment="bursts", speculation=PLAIN, together=1)
         for record in records
         if record.arrivals and record.server_first_ms is not None
     ]

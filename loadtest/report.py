@@ -173,7 +173,7 @@ def write(results: Results, plan: Plan, directory: Path, quick: bool) -> Row:
         "cores": os.cpu_count(),
         "capacity": plan.capacity,
         "quick": quick,
-        "notes": [*results.notes, steadiness(results)],
+        "notes": results.notes,
         "rows": results.rows,
     }
     (directory / "load.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

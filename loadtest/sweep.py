@@ -27,7 +27,7 @@ CHUNKS = {  # name: request parameters; the voice's own sizes are measured in ev
     "fixed 380 ms": {"first_chunk_frames": 19, "chunk_frames": 19},  # incremental_tts 3.1: 32 frames of 11.6 ms
     "first 160 ms": {"first_chunk_frames": 8},
 }
-SPECULATION = ("none", "medusa")  # of the bursts; medusa's depth adapts to the crowd
+PLAIN, ADAPTIVE = SPECULATION = ("none", "medusa")  # of the bursts; medusa's depth adapts to the crowd
 BOUND_MS = 100.0
 LOCUST_USERS = 4
 LOWEST = 0.1  # of saturation: where the search for a sustainable rate gives up

@@ -57,7 +57,7 @@ class Metrics:
         self._observed: defaultdict[Key, list[float]] = defaultdict(list)
         for name in ("tts_pool_items", "tts_kv_slots_used", "tts_first_chunk_seconds", "tts_chunk_gap_seconds",
                      "tts_underruns_total", "tts_audio_seconds_total"):  # fmt: skip
-            self._metric((name, ()))  # there from the start, at zero
+            self._metric(_key(name))  # there from the start, at zero
 
     def outcome(self, name: str) -> None:
         """Count a request that ended: a finish reason, "invalid", "rejected" or "timeout"."""

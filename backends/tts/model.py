@@ -118,7 +118,7 @@ class TritonPythonModel:
     def _ended(self, stream: Stream, outcome: str, timings: Timings | None = None, error: str | None = None) -> None:
         """Count it, and write the request's one line into the server's log: JSON, by which it can be found again."""
         self._metrics.outcome(outcome)
-        self._watch.remove(stream)
+        self._watch.remove(stream)  # once counted: /metrics shows an empty pool when all are
         line: dict[str, Any] = {"event": "request", "id": stream.request_id, "outcome": outcome}
         if stream.trace:
             line |= json.loads(stream.trace)

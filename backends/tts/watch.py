@@ -21,7 +21,7 @@ class Watch:
     def __init__(self, after_round: Callable[[], None]) -> None:
         self._after_round = after_round
         self._streams: set[Stream] = set()
-        self._news = False  # a stream has come or gone since the last look
+        self._left = False  # a stream has, since the last look
         self._changed = threading.Condition()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="tts-watch", daemon=True)
@@ -30,13 +30,12 @@ class Watch:
     def add(self, stream: Stream) -> None:
         with self._changed:
             self._streams.add(stream)
-            self._news = True
             self._changed.notify()
 
     def remove(self, stream: Stream) -> None:
         with self._changed:
             self._streams.discard(stream)
-            self._news = True
+            self._left = True
             self._changed.notify()
 
     def __len__(self) -> int:
@@ -52,10 +51,10 @@ class Watch:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._streams or self._news or self._ended)
+                self._changed.wait_for(lambda: self._streams or self._left or self._ended)
                 if self._ended:
                     return
-                self._news = False
+                self._left = False
                 streams = list(self._streams)
             began = time.monotonic()
             for stream in streams:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import threading
 from concurrent.futures import Future
 from functools import partial
@@ -13,7 +12,7 @@ import pytest
 
 from tests.engine.collect import drain, say
 from tests.engine.tiny_voice import ToyText
-from tts_engine import language_model, scheduler
+from tts_engine import denormals, language_model, scheduler
 from tts_engine.config import EngineConfig
 from tts_engine.engine import Engine
 from tts_engine.lanes import Lanes, balanced, cuts
@@ -212,7 +211,7 @@ def test_prompts_of_all_lengths_sound_as_each_alone(voice: Voice) -> None:
         np.testing.assert_allclose(one, other, atol=1e-4)
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="nothing changes elsewhere")
+@pytest.mark.skipif(not denormals.POSSIBLE, reason="nothing changes here")
 def test_denormals_are_zero_in_lanes_and_the_loop_alone(voice: Voice) -> None:
     small, busy = np.full(64, 1e-20, np.float32), threading.Barrier(3)
 

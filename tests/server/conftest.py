@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -69,20 +69,21 @@ class Gauges:
 
     def wait_outcome(self, name: str, count: float, seconds: float = 20) -> None:
         """Wait until so many requests have ended so: metrics are told a tenth of a second later."""
-        deadline = time.monotonic() + seconds
-        while self.outcome(name) < count and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert self.outcome(name) == count
+        self._wait(lambda: self.outcome(name), count, seconds)
 
     def wait_held(self, items: int, slots: int, seconds: float = 20) -> None:
         """Wait until the server holds so many requests and slots: gauges and clients are told one after the other."""
-        deadline = time.monotonic() + seconds
-        while True:
+
+        def held() -> list[float]:
             values = self.read()
-            held = [values[f'{name}{{model="tts"}}'] for name in ("tts_pool_items", "tts_kv_slots_used")]
-            if held == [items, slots]:
-                return
-            assert time.monotonic() < deadline, f"{held} requests and slots are held, not {[items, slots]}"
+            return [values[f'{name}{{model="tts"}}'] for name in ("tts_pool_items", "tts_kv_slots_used")]
+
+        self._wait(held, [items, slots], seconds)
+
+    def _wait(self, look: Callable[[], object], wanted: object, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (seen := look()) != wanted:
+            assert time.monotonic() < deadline, f"the metrics say {seen}, not {wanted}"
             time.sleep(0.01)
 
     def wait_empty(self) -> None:

@@ -8,14 +8,15 @@ import platform
 
 FLUSH = 0x8040  # MXCSR: results that are denormal become zero, and operands that are count as zero
 MXCSR = 7  # its place in glibc's fenv_t, the last of eight words
+POSSIBLE = platform.machine() == "x86_64" and platform.libc_ver()[0] == "glibc"
 
 
 def flush() -> None:
-    """This thread, no other, takes denormals as zero from now on; on anything but x86-64 with glibc nothing changes.
+    """This thread, no other, takes denormals as zero from now on; where it is not `POSSIBLE` nothing changes.
 
     ONNX Runtime's own option for this changes the thread that loads a process's first graph, which may be anyone's.
     """
-    if platform.machine() == "x86_64" and platform.libc_ver()[0] == "glibc":
+    if POSSIBLE:
         environment, libm = (ctypes.c_uint32 * (MXCSR + 1))(), ctypes.CDLL("libm.so.6")
         libm.fegetenv(environment)
         environment[MXCSR] |= FLUSH
