@@ -71,7 +71,7 @@ def analyze(
         raise PerfAnalyzerError(f"{requests} requests make too large a profile; ask for at most {MOST_REQUESTS}")
     program, environment = perf_analyzer()
     with tempfile.TemporaryDirectory(prefix="perf-analyzer-") as work:
-        texts = [{"target_text": {"content": [text.text], "shape": [1, 1]}} for text in load_texts(kind)]
+        texts = [{"target_text": {"content": [text.text], "shape": [1]}} for text in load_texts(kind)]
         data, profile = Path(work) / "texts.json", Path(work) / "profile.json"
         data.write_text(json.dumps({"data": texts}), encoding="utf-8")
         load = [f"--request-rate-range={rate}", f"--request-distribution={distribution}"]

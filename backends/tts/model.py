@@ -33,8 +33,13 @@ class TritonPythonModel:
 
     @staticmethod
     def auto_complete_config(config: Any) -> Any:
-        """Inputs, outputs and the decoupled policy come from the code that reads them."""
-        config.set_max_batch_size(0)
+        """Inputs, outputs and the policies come from the code that reads them.
+
+        Requests that arrive while `execute` is at work come together in its next call: a call for each is a round trip
+        between two processes, a crowd's dearest step before its first module runs.
+        """
+        config.set_max_batch_size(wire.MAX_CALL_REQUESTS)
+        config.set_dynamic_batching()
         config.set_model_transaction_policy({"decoupled": True})
         for tensor in wire.MODEL_CONFIG_INPUTS:
             config.add_input(dict(tensor))

@@ -16,11 +16,13 @@ from tts_engine.request import SamplingParams, SpeechRequest
 
 MAX_TEXT_BYTES = 20_000
 MAX_REFERENCE_SAMPLES = 60 * 48_000
+MAX_CALL_REQUESTS = 64  # that Triton hands over at once
+# Triton puts the batch before these dimensions; a request is one utterance, so for each of them it is 1.
 MODEL_CONFIG_INPUTS: tuple[dict[str, Any], ...] = (
-    {"name": "target_text", "data_type": "TYPE_STRING", "dims": [1, 1]},
-    {"name": "reference_wav", "data_type": "TYPE_FP32", "dims": [1, -1], "optional": True},
-    {"name": "reference_wav_len", "data_type": "TYPE_INT32", "dims": [1, 1], "optional": True},
-    {"name": "reference_text", "data_type": "TYPE_STRING", "dims": [1, 1], "optional": True},
+    {"name": "target_text", "data_type": "TYPE_STRING", "dims": [1]},
+    {"name": "reference_wav", "data_type": "TYPE_FP32", "dims": [-1], "optional": True},
+    {"name": "reference_wav_len", "data_type": "TYPE_INT32", "dims": [1], "optional": True},
+    {"name": "reference_text", "data_type": "TYPE_STRING", "dims": [1], "optional": True},
 )
 MODEL_CONFIG_OUTPUTS: tuple[dict[str, Any], ...] = (
     {"name": "waveform", "data_type": "TYPE_FP32", "dims": [-1]},
@@ -73,17 +75,17 @@ def speech_request(tensors: Mapping[str, np.ndarray], parameters: str) -> Speech
 
 
 def outputs(chunk: AudioChunk, sample_rate: int, wanted: set[str]) -> dict[str, np.ndarray]:
-    """The arrays of one response: `waveform` always, the others where the client asked and there is something to say.
+    """The arrays of one response, each with the batch of 1: `waveform` always, the others where the client asked and there is something to say.
 
     Every tensor is made and handed over in the engine's loop.
     """
-    made: dict[str, np.ndarray] = {"waveform": chunk.pcm}
+    made: dict[str, np.ndarray] = {"waveform": chunk.pcm[None]}
     if "sample_rate" in wanted:
-        made["sample_rate"] = np.array([sample_rate], dtype=np.int32)
+        made["sample_rate"] = np.array([[sample_rate]], dtype=np.int32)
     if chunk.finish_reason and "finish_reason" in wanted:
-        made["finish_reason"] = np.array([chunk.finish_reason.encode()], dtype=object)
+        made["finish_reason"] = np.array([[chunk.finish_reason.encode()]], dtype=object)
     if chunk.timings and "timings" in wanted:
-        made["timings"] = np.array([json.dumps(chunk.timings.to_dict()).encode()], dtype=object)
+        made["timings"] = np.array([[json.dumps(chunk.timings.to_dict()).encode()]], dtype=object)
     return made
 
 

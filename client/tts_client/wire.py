@@ -1,8 +1,8 @@
 """The wire: protobuf messages of Triton's inference protocol, to and from what the clients speak of.
 
 Tensors: in `target_text` BYTES [1, 1]; optional `reference_wav` FP32 [1, n], `reference_wav_len` INT32 [1, 1],
-`reference_text` BYTES [1, 1]. Out `waveform` FP32 [n], `sample_rate` INT32 [1], `finish_reason` and `timings`
-(JSON) BYTES [1]. Everything else is a request parameter.
+`reference_text` BYTES [1, 1]. Out `waveform` FP32 [1, n], `sample_rate` INT32 [1, 1], `finish_reason` and
+`timings` (JSON) BYTES [1, 1]. Everything else is a request parameter.
 """
 
 from __future__ import annotations

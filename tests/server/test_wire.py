@@ -63,7 +63,8 @@ def test_outputs_are_the_wanted_ones_in_the_declared_types() -> None:
     types = {"TYPE_FP32": np.float32, "TYPE_INT32": np.int32, "TYPE_STRING": np.object_}
     for tensor in wire.MODEL_CONFIG_OUTPUTS:
         assert made[tensor["name"]].dtype == types[tensor["data_type"]]
-    assert made["finish_reason"].tolist() == [b"stop"]
+        assert made[tensor["name"]].shape[0] == 1
+    assert made["finish_reason"].tolist() == [[b"stop"]]
 
 
 def test_engine_settings_of_the_model_configuration() -> None:

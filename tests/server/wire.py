@@ -84,8 +84,8 @@ class Speaker:
         response = result.get_response()
         waveform = result.as_numpy("waveform")
         if waveform is not None:
-            answer.chunks.append(np.array(waveform))
-        answer.outputs.append({output.name: result.as_numpy(output.name) for output in response.outputs})
+            answer.chunks.append(np.array(waveform[0]))
+        answer.outputs.append({output.name: result.as_numpy(output.name)[0] for output in response.outputs})
         answer.finals += response.parameters["triton_final_response"].bool_param
         return name, answer
 
