@@ -26,8 +26,8 @@ from export.lm import (
     add_layer,
     add_linear,
     add_norm,
-    add_rotary,
     add_selection,
+    add_shared,
     head_rows,
 )
 
@@ -75,7 +75,7 @@ def build_mtp(checkpoint: Checkpoint, lm: Checkpoint, module: int) -> onnx.Model
         cache: list[int | str] = ["B", config.kv_heads, "T", config.head_dim]
         graph.input(f"past_{kind}.{module}", F32, cache)
         graph.output(f"present_{kind}.{module}", F32, cache)
-    add_rotary(graph, config)
+    add_shared(graph, config)
     x = add_layer(graph, checkpoint, config, module, x)
     add_norm(graph, checkpoint, config, x, f"{name}.norm", "next_hidden")
     wanted = add_selection(graph, "next_hidden")

@@ -119,7 +119,7 @@ def build_lm(checkpoint: Checkpoint) -> onnx.ModelProto:
     graph.input("bias", F32, ["B", 1, "n", "T"])
     graph.input("logit_idx", I64, ["B", "m"])
     graph.output("hidden", F32, ["B", "m", config.hidden_size])
-    add_rotary(graph, config)
+    add_shared(graph, config)
     x = add_embedding(graph, checkpoint, config)
     for layer in range(config.layers):
         for kind in "kv":
@@ -154,11 +154,12 @@ def head_rows(checkpoint: Checkpoint, config: LlamaConfig) -> NDArray[np.float32
     return checkpoint.tensor("model.embed_tokens.weight" if tied else "lm_head.weight")[config.logit_offset :]
 
 
-def add_rotary(graph: Graph, config: LlamaConfig) -> None:
-    """The tables that `add_layer` rotates queries and keys by."""
+def add_shared(graph: Graph, config: LlamaConfig) -> None:
+    """What every `add_layer` reads: the tables that queries and keys are rotated by, the bias of its attention."""
     angle = np.outer(np.arange(config.max_positions), inverse_frequencies(config))
     graph.weight("rotary.cos", np.cos(angle).astype(F32))
     graph.weight("rotary.sin", np.sin(angle).astype(F32))
+    graph.node("Concat", ["bias"] * (config.heads // config.kv_heads), "bias.grouped", axis=2)
 
 
 def add_selection(graph: Graph, x: str) -> str:
@@ -214,7 +215,13 @@ def add_layer(
         past = f"past_{kind}.{layer}"
         graph.node("TensorScatter", [past, new, "write_idx"], f"present_{kind}.{layer}", axis=-2)
     caches = [f"present_k.{layer}", f"present_v.{layer}"]
-    y = graph.node("Attention", [q, *caches, "bias"], f"{name}.attention")
+    # The query heads that share a key head are rows of one product, which reads the cache once for all of them: in the
+    # server's decode step of long contexts the cache is most of what is read. With several positions the same bits.
+    grouped = graph.weight("grouped_shape", np.array([0, kv, -1, config.head_dim], I64))
+    by_head = graph.weight("by_head_shape", np.array([0, config.heads, -1, config.head_dim], I64))
+    q = graph.node("Reshape", [q, grouped], f"{name}.q.grouped")
+    y = graph.node("Attention", [q, *caches, "bias.grouped"], f"{name}.attention.grouped")
+    y = graph.node("Reshape", [y, by_head], f"{name}.attention")
     y = graph.node("Transpose", [y], f"{name}.attention.by_position", perm=[0, 2, 1, 3])
     flat = graph.weight("flat_shape", np.array([0, 0, config.heads * config.head_dim], I64))
     y = graph.node("Reshape", [y, flat], f"{name}.attention.flat")
