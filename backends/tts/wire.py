@@ -75,7 +75,8 @@ def speech_request(tensors: Mapping[str, np.ndarray], parameters: str) -> Speech
 
 
 def outputs(chunk: AudioChunk, sample_rate: int, wanted: set[str]) -> dict[str, np.ndarray]:
-    """The arrays of one response, each with the batch of 1: `waveform` always, the others where the client asked and there is something to say.
+    """The arrays of one response, the batch of 1 first: `waveform` always, the others where the client asked and there
+    is something to say.
 
     Every tensor is made and handed over in the engine's loop.
     """

@@ -53,9 +53,10 @@ def test_wrong_dtype(refused: Refused) -> None:
     refused("", "target_text", inputs=[tensor])
 
 
-def test_wrong_shape(refused: Refused) -> None:
-    tensor = grpcclient.InferInput("target_text", [2, 2], "BYTES")
-    tensor.set_data_from_numpy(np.array([[b"a", b"b"], [b"c", b"d"]], dtype=object))
+@pytest.mark.parametrize("shape", [(2, 2), (2, 1), (1, 2), (1,)])
+def test_wrong_shape(refused: Refused, shape: tuple[int, ...]) -> None:
+    tensor = grpcclient.InferInput("target_text", shape, "BYTES")
+    tensor.set_data_from_numpy(np.full(shape, b"a", dtype=object))
     refused("", "shape", inputs=[tensor])
 
 
