@@ -58,10 +58,17 @@ def mean_batches(
 
 
 @contextmanager
-def serve(settings: Mapping[str, str], repository: Path | None = None) -> Iterator[Server]:
-    """`python -m backends.launcher` with engine settings, on free ports, until the block ends. Raises ServerError."""
+def serve(settings: Mapping[str, str], repository: Path | None = None, tree: Path | None = None) -> Iterator[Server]:
+    """`python -m backends.launcher` with engine settings, on free ports, until the block ends. Raises ServerError.
+
+    tree: another checkout instead of this one. It needs a .venv of its own: a server runs the modules of the one it
+    is started from.
+    """
+    python = tree.resolve() / ".venv/bin/python" if tree else Path(sys.executable)
+    if not python.exists():
+        raise ServerError(f"{tree} has no .venv/bin/python; run `make export` there")
     command = [
-        sys.executable,
+        str(python),
         "-m",
         "backends.launcher",
         *("--grpc-port", "0", "--http-port", "0", "--metrics-port", "0"),
@@ -70,7 +77,7 @@ def serve(settings: Mapping[str, str], repository: Path | None = None) -> Iterat
     if repository:
         command += ["--model-repository", str(repository)]
     with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = subprocess.Popen(command, cwd=tree or ROOT, stdout=subprocess.PIPE, stderr=errors, text=True)
         try:
             assert process.stdout is not None
             ready = re.search(r"gRPC (\S+) .*metrics ([^/\s]+)", process.stdout.readline())
