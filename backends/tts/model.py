@@ -35,8 +35,8 @@ class TritonPythonModel:
     def auto_complete_config(config: Any) -> Any:
         """Inputs, outputs and the policies come from the code that reads them.
 
-        Requests that arrive while `execute` is at work come together in its next call: a call for each is a round trip
-        between two processes, a crowd's dearest step before its first module runs.
+        Requests that arrive while `execute` is at work come together in its next call: each call is a round trip
+        between two processes.
         """
         config.set_max_batch_size(wire.MAX_CALL_REQUESTS)
         config.set_dynamic_batching()

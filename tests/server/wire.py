@@ -82,10 +82,10 @@ class Speaker:
                 answer.error = answer.error or error
             return name, answer
         response = result.get_response()
-        waveform = result.as_numpy("waveform")
-        if waveform is not None:
-            answer.chunks.append(np.array(waveform[0]))
-        answer.outputs.append({output.name: result.as_numpy(output.name)[0] for output in response.outputs})
+        outputs = {output.name: result.as_numpy(output.name)[0] for output in response.outputs}
+        if "waveform" in outputs:
+            answer.chunks.append(np.array(outputs["waveform"]))
+        answer.outputs.append(outputs)
         answer.finals += response.parameters["triton_final_response"].bool_param
         return name, answer
 
