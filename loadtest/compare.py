@@ -67,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", type=int, default=100)
     parser.add_argument("--together", type=int, default=32, help="requests of a burst (default: 32)")
     args = parser.parse_args(arguments)
+    if args.turns < 1 or args.together < 1:
+        parser.error("--turns and --together must be at least 1")
     widths = (1, args.together)
     try:
         with serve({}, tree=args.before) as before, serve({}, tree=args.after) as after:

@@ -46,7 +46,7 @@ class Plan:
     probe: float = 12
     probes: int = 5
     bursts: tuple[tuple[int, int], ...] = ((1, 10), (4, 5), (32, 2))  # together, rounds
-    turns: int = 5  # of the bursts: a ratio is of two runs of one turn, and the median of all turns counts
+    turns: int = 9  # of the bursts: a ratio is of two runs of one turn, and the median of all turns counts
     seeds: int = 3
     perf_requests: int = 40
     locust: float = 10
@@ -54,7 +54,20 @@ class Plan:
     capacity: int = 64
 
 
-QUICK = Plan(6, 4, 2, 2, 3, 3, ((1, 8), (4, 4), (32, 2)), 1, 1, 8, 4, 4)
+QUICK = Plan(
+    saturation=6,
+    rate=4,
+    kind=2,
+    chunks=2,
+    probe=3,
+    probes=3,
+    bursts=((1, 8), (4, 4), (32, 2)),
+    turns=1,
+    seeds=1,
+    perf_requests=8,
+    locust=4,
+    fewest=4,
+)
 
 
 @dataclass

@@ -68,15 +68,15 @@ def test_of_a_crowd_the_oldest_begin_first(voice: Voice, begun: int, waiting: in
     for one in crowd[:begun]:
         one.stage = Stage.DECODE
     scheduler.begin([*crowd, playing])
-    chosen = scheduler.enter([*crowd[begun:], playing])
+    chosen = scheduler.enter([*crowd[begun:], playing], joins=False)
     assert [one.slot for one in chosen] == [*range(begun, begun + enter), 99]
     late = crowd[begun + enter :]
-    assert scheduler.enter(late) == []  # later in the same step
+    assert scheduler.enter(late, joins=False) == []  # later in the same step
     for one in crowd:  # the first group has its chunks
         if one not in late:
             one.first_chunk_seconds = 0.1
     scheduler.begin([*crowd, playing])
-    assert scheduler.enter(late) == late
+    assert scheduler.enter(late, joins=False) == late
 
 
 def test_a_few_late_ones_join_where_a_prefill_is_to_come_anyway(voice: Voice) -> None:
@@ -84,7 +84,7 @@ def test_a_few_late_ones_join_where_a_prefill_is_to_come_anyway(voice: Voice) ->
     for one in crowd[:16]:
         one.stage = Stage.PREFILL
     scheduler.begin(crowd)
-    assert scheduler.enter(crowd[16:]) == []
+    assert scheduler.enter(crowd[16:], joins=False) == []
     assert scheduler.enter(crowd[16:], joins=True) == crowd[16:18]
 
 

@@ -31,3 +31,10 @@ def test_first_chunks_of_every_server_width_and_turn(server: RunningServer) -> N
 def test_a_checkout_without_its_own_python_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"no \.venv/bin/python; run `make export` there"):
         main([str(tmp_path), str(tmp_path)])
+
+
+@pytest.mark.parametrize("option", ["--turns", "--together"])
+def test_nothing_to_measure_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([".", ".", option, "0"])
+    assert "must be at least 1" in capsys.readouterr().err

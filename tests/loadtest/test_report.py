@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from loadtest.figures import BARS, Figures, figures, verdicts
-from loadtest.machine import speed
 from loadtest.records import Record, Row
 from loadtest.report import steadiness, write
 from loadtest.sweep import QUICK, Results, holds
@@ -46,8 +45,6 @@ def test_the_machines_own_speed_is_told(results: Results) -> None:
         row |= {"gigaflops": 200 + number % 5, "cache_gb_s": 20.0 - number % 5}
     assert "200 / 201 / 202 / 203 / 204 GFLOP/s" in steadiness(results)
     assert "16 / 17 / 18 / 19 / 20 GB/s" in steadiness(results)
-    measured = speed()
-    assert measured["gigaflops"] > 1 and measured["cache_gb_s"] > 0.5
 
 
 def test_a_slope_is_the_median_of_ratios_within_turns(results: Results) -> None:

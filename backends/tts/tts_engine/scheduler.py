@@ -77,7 +77,7 @@ class Scheduler:
         """Whether so many, who came during a prefill, belong to its group."""
         return came > FEW and self._begun < GROUP
 
-    def enter(self, waiting: Sequence[Item], joins: bool = False) -> list[Item]:
+    def enter(self, waiting: Sequence[Item], joins: bool) -> list[Item]:
         """Of the items whose sentence has not begun, oldest first, those that begin now.
 
         joins: there are others' prompts to be prefilled next, which these would share.
