@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -41,7 +41,7 @@ class Timings:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, milliseconds rounded to microseconds."""
-        return {name: round(value, 6) if isinstance(value, float) else value for name, value in asdict(self).items()}
+        return {name: round(value, 6) if isinstance(value, float) else value for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True)
