@@ -67,18 +67,23 @@ def _reduction(results: Results, share: int) -> float | None:
     return round(100 * (1 - means["pooled"] / means["twin"]), 1)
 
 
-def _slope(results: Results, together: int, speculation: str) -> float | None:
-    """Median over the turns: first chunk p50 of so many at once ÷ of one alone."""
+def ratios(results: Results, together: int, speculation: str) -> list[float]:
+    """First chunk p50 of so many at once ÷ of one alone, turn by turn."""
     p50: dict[tuple[int, int], float | None] = {
         (row["turn"], row["together"]): row["fcl_ms"].get("p50")
         for row, _ in results.find(server="pooled", experiment="bursts", speculation=speculation)
     }
-    ratios = []
-    for (turn, number), several in p50.items():
-        alone = p50.get((turn, 1))
-        if number == together and several and alone:
-            ratios.append(several / alone)
-    return round(median(ratios), 2) if ratios else None
+    return [
+        several / alone
+        for (turn, number), several in p50.items()
+        if number == together and several and (alone := p50.get((turn, 1)))
+    ]
+
+
+def _slope(results: Results, together: int, speculation: str) -> float | None:
+    """Their median."""
+    found = ratios(results, together, speculation)
+    return round(median(found), 2) if found else None
 
 
 def _overhead(results: Results) -> float | None:

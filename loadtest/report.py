@@ -7,15 +7,16 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from loadtest.figures import figures, verdicts
+from loadtest.figures import figures, ratios, verdicts
 from loadtest.plots import latency, real_time_factor
 from loadtest.records import Row
-from loadtest.sweep import BOUND_MS, Plan, Results
+from loadtest.sweep import BOUND_MS, SPECULATION, Plan, Results
 
 STATISTICS = ("mean", "p50", "p95", "p99")
 HEARD = ("underruns", "worst stall ms", "continuity OK", "refused", "failed", "mean batch")
@@ -70,6 +71,25 @@ def _rows(results: Results, columns: Sequence[str], experiments: Iterable[str], 
     return [[*(_cell(row.get(name)) for name in columns), *_latencies(row), *_heard(row)] for row in chosen]
 
 
+def _quartiles(values: Sequence[float], form: str) -> str:
+    if not values:
+        return "-"
+    low, middle, high = (format(value, form) for value in np.percentile(values, (25, 50, 75)))
+    return f"{middle} [{low}, {high}]"
+
+
+def _bursts(results: Results) -> list[list[str]]:
+    lines = []
+    widths = sorted({row["together"] for row, _ in results.find(experiment="bursts")})
+    for speculation, together in product(SPECULATION, widths):
+        found = results.find(experiment="bursts", speculation=speculation, together=together)
+        chunks = [row["fcl_ms"] for row, _ in found if row["fcl_ms"]]
+        times = [_quartiles([chunk[name] for chunk in chunks], ".1f") for name in ("p50", "mean", "p95")]
+        slopes = _quartiles(ratios(results, together, speculation), ".2f")
+        lines.append([speculation, str(together), str(len(found)), *times, slopes])
+    return lines
+
+
 def tables(results: Results, plan: Plan) -> list[Table]:
     """All of the report, in order."""
     saturation = ", ".join(f"{name} {rate:g} requests/s" for name, rate in results.saturation.items())
@@ -112,10 +132,10 @@ def tables(results: Results, plan: Plan) -> list[Table]:
         ),
         Table(
             "Bursts",
-            "So many short texts at one instant, the server silent before; in turns, each without speculation and with "
-            "Medusa heads, whose depth adapts to the crowd.",
-            ("server", "speculation", "turn", "at once", *latency_heads),
-            _rows(results, ("server", "speculation", "turn", "together"), ["bursts"]),
+            "So many short texts at one instant, the pooled server silent before; in turns, each without speculation and "
+            "with Medusa heads, whose depth adapts to the crowd. Medians over the turns, quartiles in brackets.",
+            ("speculation", "at once", "turns", "first chunk ms, p50", "mean", "p95", "p50 ÷ alone"),
+            _bursts(results),
         ),
         Table(
             "Highest sustainable rate",

@@ -102,5 +102,7 @@ def test_the_report_is_complete_and_stands_alone(results: Results, tmp_path: Pat
     for row, _ in results.find(kind="mixed", experiment="rates"):
         cells = f"| {row['server']} | {row['share']} | {row['rate']:g} | {row['fcl_ms']['mean']:g} / "
         assert cells in text
+    for row, _ in results.find(experiment="bursts"):  # of one turn
+        assert f"| {row['speculation']} | {row['together']} | 1 | {row['fcl_ms']['p50']:.1f} [" in text
     raw = [json.loads(line) for line in (folder / "raw.jsonl").read_text().splitlines()]
     assert len(raw) == sum(map(len, results.records)) > 0

@@ -118,11 +118,13 @@ class Item:
 
     def sound(self, pcm: NDArray[np.float32], frames: int) -> None:
         """Queue `frames` vocoded frames and let the chunk size grow, by half: a listener waits for the next chunk no
-        longer than he hears this one even where a step takes two thirds of a frame's time."""
+        longer than he hears this one even where a step takes two thirds of a frame's time. From the second chunk on:
+        after the first he has the least to hear, and at 79 % of saturation only second chunks came late."""
         del self.pending[:frames]
         self.fresh_vocoder = False
         self.audio.append(pcm)
-        self.chunk_frames = min(self.chunk_frames + (self.chunk_frames + 1) // 2, self.settings.chunk_frames)
+        if self.chunks_sent:
+            self.chunk_frames = min(self.chunk_frames + (self.chunk_frames + 1) // 2, self.settings.chunk_frames)
 
     @property
     def has_room(self) -> bool:
