@@ -132,8 +132,8 @@ def tables(results: Results, plan: Plan) -> list[Table]:
         ),
         Table(
             "Bursts",
-            "So many short texts at one instant, the pooled server silent before; in turns, each without speculation and "
-            "with Medusa heads, whose depth adapts to the crowd. Medians over the turns, quartiles in brackets.",
+            "So many short texts at one instant, the pooled server silent before; in turns, each without speculation "
+            "and with Medusa heads, whose depth adapts to the crowd. Medians over the turns, quartiles in brackets.",
             ("speculation", "at once", "turns", "first chunk ms, p50", "mean", "p95", "p50 ÷ alone"),
             _bursts(results),
         ),
