@@ -13,7 +13,7 @@ BARS: dict[str, tuple[str, float, bool]] = {
     "fcl_reduction_60": ("first chunk against the twin at 60 % of its saturation, % less", 95, False),
     "fcl_reduction_30": ("… at 30 %", 93, False),
     "fcl_reduction_10": ("… at 10 %", 90, False),
-    "underruns_below_80": ("underruns below 80 % of its own saturation", 0, True),
+    "underruns_below_80": ("underruns below 80 % of its own saturation at that time", 0, True),
     "slope_4": ("first chunk p50, 4 at once ÷ alone, adaptive depth", 1.8, True),
     "slope_4_plain": ("… without speculation", 1.8, True),
     "slope_32": ("first chunk p50, 32 at once ÷ alone, adaptive depth", 4.5, True),
@@ -34,7 +34,7 @@ def figures(results: Results) -> Figures:
     found["underruns_below_80"] = sum(
         row["underruns"]
         for row, _ in results.find(server="pooled")
-        if "rate" in row and row["rate"] < BELOW * results.saturation["pooled"]
+        if "rate" in row and row["rate"] < BELOW * row["saturation"]
     )
     return found
 

@@ -106,8 +106,9 @@ def tables(results: Results, plan: Plan) -> list[Table]:
         ),
         Table(
             "Latency by rate, mixed texts",
-            "Open loop, Poisson; share: % of the twin's saturation (last line: 79 % of pooled's own). The twin "
-            "answers once: its first chunk is its last. Stalls as heard by who starts playing with the first chunk.",
+            "Open loop, Poisson; share: % of the twin's saturation (last line: 79 % of pooled's own, measured anew). "
+            "The twin answers once: its first chunk is its last. Stalls as heard by who starts playing with the first "
+            "chunk.",
             ("server", "share", "rate", *latency_heads),
             _rows(results, ("server", "share", "rate"), ["rates"], kind="mixed")
             + _rows(results, ("server", "share", "rate"), ["below"]),
