@@ -66,7 +66,6 @@ QUICK = Plan(
     chunks=2,
     probe=3,
     probes=3,
-    bursts=((1, 6), (4, 3), (32, 1)),
     turns=1,
     seeds=1,
     perf_requests=8,

@@ -10,7 +10,7 @@ CODE = """
 import time
 from loadtest.machine import speed
 figures = speed()
-assert min(figures.values()) > 0 and set(figures) == {"gigaflops", "cache_gb_s"}, figures
+assert figures["gigaflops"] > 1 and figures["cache_gb_s"] > 0.5, figures
 before = time.process_time()
 time.sleep(0.05)
 print(time.process_time() - before)
